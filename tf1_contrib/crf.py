@@ -67,30 +67,6 @@ def crf_sequence_score(
   ) + crf_binary_score(tag_indices, sequence_lengths, transition_params)
 
 
-def crf_multitag_sequence_score(
-  inputs: Any, tag_bitmap: Any, sequence_lengths: Any, transition_params: Any
-) -> Any:
-  """Returns the logarithm of the sum of exp(score) over allowed tags.
-
-  Args:
-    inputs: Floats [batch, time, tags].
-    tag_bitmap: Booleans [batch, time, tags]: which tags are allowed.
-    sequence_lengths: Integers [batch]. The result for an empty sequence is 0,
-      or, if there is one time alone, that for a sequence of one tag.
-    transition_params: Floats [tags, tags].
-
-  Returns:
-    Floats [batch].
-  """
-  inputs = tf.convert_to_tensor(inputs)
-  allowed = tf.cast(tag_bitmap, tf.bool)
-  never = tf.fill(tf.shape(inputs), tf.constant(-np.inf, inputs.dtype))
-  inputs = tf.where(allowed, inputs, never)
-  lengths = tf.cast(sequence_lengths, tf.int32)
-  least = tf.cast(tf.equal(tf.shape(inputs)[1], 1), tf.int32)
-  return crf_log_norm(inputs, tf.maximum(lengths, least), transition_params)
-
-
 def crf_log_norm(
   inputs: Any, sequence_lengths: Any, transition_params: Any
 ) -> Any:

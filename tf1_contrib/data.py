@@ -89,23 +89,6 @@ def assert_element_shape(expected_shapes: Any) -> _Transformation:
   return lambda dataset: dataset.map(check)
 
 
-def reduce_dataset(dataset: Any, reducer: Any) -> Any:
-  """Returns the last state of a `Reducer` over all elements of a dataset.
-
-  As in TensorFlow 1.15, `finalize_func` is not called.
-
-  Args:
-    dataset: The dataset.
-    reducer: An object with `init_func`, from an int64 [] to the first state,
-      and `reduce_func`, from state and element to the next state.
-
-  Returns:
-    The state, with the shapes and dtypes of `init_func`.
-  """
-  zero = tf.zeros([], tf.int64)
-  return dataset.reduce(reducer.init_func(zero), reducer.reduce_func)
-
-
 def sliding_window_batch(
   window_size: Any,
   stride: Any = None,

@@ -8,26 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 
-class _RunsAsOnce(tf.distribute.Strategy):
-  """A strategy with the name that `run` had in TensorFlow 1.15."""
-
-  def experimental_run_v2(
-    self, fn: Any, args: Any = (), kwargs: Any = None
-  ) -> Any:
-    """Runs a function on each replica.
-
-    Args:
-      fn: The function.
-      args: A tuple of arguments; each replica gets its part of them.
-      kwargs: A dict of arguments by name, or None.
-
-    Returns:
-      The function's results, with a value for each replica.
-    """
-    return self.run(fn, args, kwargs)
-
-
-class MirroredStrategy(_RunsAsOnce, tf.distribute.MirroredStrategy):
+class MirroredStrategy(tf.distribute.MirroredStrategy):
   """`tf.distribute.MirroredStrategy`, which may be given a number of GPUs."""
 
   def __init__(
@@ -64,7 +45,7 @@ class MirroredStrategy(_RunsAsOnce, tf.distribute.MirroredStrategy):
     super().__init__(devices, cross_device_ops or cross_tower_ops)
 
 
-class OneDeviceStrategy(_RunsAsOnce, tf.distribute.OneDeviceStrategy):
+class OneDeviceStrategy(tf.distribute.OneDeviceStrategy):
   """`tf.distribute.OneDeviceStrategy`."""
 
   def __init__(self, device: Any):
@@ -73,7 +54,7 @@ class OneDeviceStrategy(_RunsAsOnce, tf.distribute.OneDeviceStrategy):
 
 
 class CollectiveAllReduceStrategy(
-  _RunsAsOnce, tf.distribute.experimental.MultiWorkerMirroredStrategy
+  tf.distribute.experimental.MultiWorkerMirroredStrategy
 ):
   """`tf.distribute.experimental.MultiWorkerMirroredStrategy`.
 
@@ -88,7 +69,7 @@ class CollectiveAllReduceStrategy(
 
 
 class ParameterServerStrategy(
-  _RunsAsOnce, tf.distribute.experimental.ParameterServerStrategy
+  tf.distribute.experimental.ParameterServerStrategy
 ):
   """`tf.distribute.experimental.ParameterServerStrategy`.
 

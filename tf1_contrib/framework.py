@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -15,49 +14,6 @@ def get_placeholders(graph: Any) -> list[Any]:
   """Returns the outputs of all placeholders of a graph."""
   operations = graph.get_operations()
   return [op.outputs[0] for op in operations if op.type == "Placeholder"]
-
-
-def get_graph_from_inputs(
-  op_input_list: Sequence[Any], graph: Any = None
-) -> Any:
-  """Returns the graph of the first input that has one, or the default graph.
-
-  Raises:
-    ValueError: An input is of another graph than `graph`.
-  """
-  for value in op_input_list:
-    found = getattr(value, "graph", None)
-    if found is None:
-      continue
-    if graph is not None and found is not graph:
-      raise ValueError(f"{value} is not of the graph {graph}")
-    graph = found
-  return graph or tf.get_default_graph()
-
-
-def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:
-  """Returns the sum of all elements of all tensors, of shape [].
-
-  The tensors have one dtype, and any shapes.
-  """
-  if not tensors:
-    raise ValueError("reduce_sum_n got no tensors: at least one was expected")
-  with tf.name_scope(name, "reduce_sum_n", tensors):
-    sums = [tf.reduce_sum(t, name=f"{t.op.name}/sum") for t in tensors]
-    return sums[0] if len(sums) == 1 else tf.add_n(sums)
-
-
-def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
-  """Returns a tensor that is an integer scalar.
-
-  Raises:
-    ValueError: The tensor is of another type or rank.
-  """
-  with tf.name_scope(name, "assert_scalar_int", [tensor]):
-    tensor = tf.convert_to_tensor(tensor)
-    if not tensor.dtype.base_dtype.is_integer:
-      raise ValueError(f"{tensor} is not of an integer type")
-    return tf.assert_scalar(tensor)
 
 
 def with_shape(expected_shape: Any, tensor: Any) -> Any:
@@ -84,14 +40,6 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
   if shape.is_fully_defined():
     return with_shape(shape.as_list(), tensor)
   return with_shape(tf.shape(expected_tensor), tensor)
-
-
-def zero_initializer(
-  ref: Any, use_locking: bool = True, name: str = "zero_initializer"
-) -> Any:
-  """Returns an op that sets a variable to zeros without reading it."""
-  del use_locking
-  return tf.assign(ref, tf.zeros(ref.shape, ref.dtype.base_dtype), name=name)
 
 
 def py_func(

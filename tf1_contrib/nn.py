@@ -45,21 +45,3 @@ def alpha_dropout(
     result = a * (x * kept + _ALPHA * (1 - kept)) + b
     result.set_shape(x.shape)
     return result
-
-
-def scaled_softplus(
-  x: Any, alpha: Any, clip: Any = None, name: str | None = None
-) -> Any:
-  """Returns `alpha * softplus(x / alpha)`, at most `clip`.
-
-  Args:
-    x: Floats in any shape, which the result has, too.
-    alpha: The scale, which is broadcast to the shape of `x`.
-    clip: The largest value, in the same way; None for no limit.
-    name: The name scope.
-  """
-  with tf.name_scope(name, "scaled_softplus", [x, alpha]):
-    x = tf.convert_to_tensor(x, name="x")
-    alpha = tf.convert_to_tensor(alpha, x.dtype, name="alpha")
-    result = alpha * tf.nn.softplus(x / alpha)
-    return result if clip is None else tf.minimum(result, clip)

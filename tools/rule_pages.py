@@ -24,19 +24,19 @@ _INDEX = """\
 # Codes
 
 What [`tf-lossscale scan`](../migrate.md) finds has a code. `migrate` makes an
-edit that is *applied*, and with `--offered` an edit that is *offered*. What is
+edit marked *migrate*, and with `--offered` an edit that is *offered*. What is
 to do *by hand* is left to you. `tf-lossscale scan --list` prints this table.
 
 | code | name | what it is | what `migrate` does |
 |---|---|---|---|
 """
 _STATES = {
-  findings.APPLIED: "`migrate` makes the edit.",
+  findings.MIGRATE: "`migrate` makes the edit.",
   findings.OFFERED: "`migrate --offered` makes the edit: read it afterwards.",
   findings.BY_HAND: "The edit is left to you.",
 }
 _SOME_STATES = {
-  findings.APPLIED: "`migrate` makes the edit if it can",
+  findings.MIGRATE: "`migrate` makes the edit if it can",
   findings.OFFERED: "makes some edits with `--offered` only",
   findings.BY_HAND: "leaves the rest to you",
 }
@@ -48,12 +48,12 @@ def format_page(rule: rules.Rule) -> str:
   if rule.explanation:
     parts.append(f"{_link(rule.explanation, rule.code)}\n")
   parts.append(f"{_describe(rule_states.find_states(rule))}\n")
-  for example in rule.examples:
-    if example.before == example.after:
-      parts += ["## Example\n", _fence(example.before)]
+  for before, after in rule.examples:
+    if before == after:
+      parts += ["## Example\n", _fence(before)]
     else:
-      parts += ["## Before\n", _fence(example.before)]
-      parts += ["## After\n", _fence(example.after)]
+      parts += ["## Before\n", _fence(before)]
+      parts += ["## After\n", _fence(after)]
   return "\n".join(parts)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import contrib_hints
+from tf_compat_lossscale.programs import hints
 
 pytestmark = pytest.mark.any_release
 
@@ -40,8 +40,8 @@ def test_versions_are_left_out_if_the_release_is_unknown():
 def test_contrib_gives_the_same_advice(monkeypatch):
   monkeypatch.setattr(which_keras, "find_release", lambda: (2, 13))
   monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-  assert contrib_hints.find_install_command("tensorboard") == (
+  assert hints.find_install_command("tensorboard") == (
     install_commands.make_command("tensorboard", (2, 13))
   )
   addons = install_commands.make_command("tensorflow_addons", (2, 13))
-  assert addons in contrib_hints.explain_absence("image.rotation")
+  assert addons in hints.explain_contrib("image.rotation")

@@ -80,6 +80,17 @@ def test_a_bad_flag_leads_to_the_help_of_its_subcommand(name, capsys):
     (["--versoin"], "", "(did you mean '--version'?)"),
     (["run", "--quite", "x.py"], "run: ", "(did you mean '--quiet'?)"),
     (["convert", "a", "b", "c", "--to=fp32"], "convert: ", ": c"),
+    (
+      ["run", "--steps=5", "train.py"],
+      "run: ",
+      "--steps=5 (the program's options go after it)",
+    ),
+    (["scan", "--fix", "src"], "scan: ", "migrate --write makes the edits)"),
+    (["migrate", "--fix", "src"], "migrate: ", "--fix (use --write)"),
+    (["migrate", "-w", "src"], "migrate: ", "-w (use --write)"),
+    (["migrate", "--in-place", "src"], "migrate: ", "(use --write)"),
+    (["migrate", "--dry-run", "src"], "migrate: ", "migrate edits nothing)"),
+    (["inspect", "--json", "x"], "inspect: ", "--json (use --format=json)"),
   ],
 )
 def test_words_of_no_parser(argv, start, end, capsys):

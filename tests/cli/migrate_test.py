@@ -3,6 +3,7 @@
 
 import builtins
 import errno
+import json
 import os
 import pathlib
 import stat
@@ -31,8 +32,8 @@ def finding(path, state, name="tf.train.experimental.LossScale"):
 
 
 def change(path, data, after, offered):
-  made = finding(path, findings.OFFERED if offered else findings.APPLIED)
-  left = finding(path, findings.APPLIED, "tf.odd")
+  made = finding(path, findings.OFFERED if offered else findings.MIGRATE)
+  left = finding(path, findings.MIGRATE, "tf.odd")
   found = (left,) if b"odd" in data else ()
   return findings.Change(path, data, after, (made,), found)
 
@@ -41,11 +42,11 @@ def change(path, data, after, offered):
 def core(monkeypatch, tmp_path):
   """Stands in for the core: replaces `_BEFORE` by `_AFTER`."""
 
-  def plan(path, data, check):
+  def edit(path, data, plan):
     after = data.replace(_BEFORE.encode(), _AFTER.encode())
-    return change(path, data, after, check.keywords["offered"])
+    return change(path, data, after, plan.offered)
 
-  def scan(paths, options, progress, check):
+  def scan(paths, options, plan, progress):
     found, errors, changes = [], [], []
     for path in paths:
       data = pathlib.Path(path).read_bytes()
@@ -53,19 +54,19 @@ def core(monkeypatch, tmp_path):
       if "2to3" in text:
         errors.append(f"{path}:1: cannot be parsed")
         continue
-      found.append(finding(path, findings.APPLIED))
+      found.append(finding(path, findings.MIGRATE))
       if "by hand" in text:
         found.append(finding(path, findings.BY_HAND, "tf.gone"))
       if _BEFORE in text:
-        changes.append(plan(path, data, check))
-    project = findings.Project(".", 2, 1, "", True, tuple(found))
-    return findings.Report((project,), tuple(errors), (), tuple(changes))
+        changes.append(edit(path, data, plan))
+    return findings.Report(
+      *(2, tuple(found), tuple(errors), tuple(changes), True)
+    )
 
-  def scan_text(data, name, options, check):
+  def scan_text(data, name, options, plan):
     if b"2to3" in data:
-      return findings.Report((), (f"{name}:1: cannot be parsed",))
-    project = findings.Project(name, 1, 1, "", True, ())
-    return findings.Report((project,), (), (), (plan(name, data, check),))
+      return findings.Report(0, errors=(f"{name}:1: cannot be parsed",))
+    return findings.Report(1, changes=(edit(name, data, plan),))
 
   monkeypatch.setattr(scanner, "scan", scan)
   monkeypatch.setattr(scanner, "scan_text", scan_text)
@@ -105,7 +106,28 @@ def test_check(old, capsys):
 def test_write(old, capsys):
   assert run(capsys, "--write", "old.py") == (0, "old.py: rewritten\n", "")
   assert old.read_text() == _AFTER
-  assert run(capsys, "--write", "old.py") == (0, "", "")
+  status, out, err = run(capsys, "--write", "old.py")
+  assert (status, out, err) == (0, "", "")
+
+
+def test_json(old, capsys):
+  status, out, err = run(capsys, "--write", "--format=json", "old.py")
+  assert (status, err) == (0, "") and old.read_text() == _AFTER
+  value = json.loads(out)
+  assert value["changes"] == [{"path": "old.py", "edits": 1, "written": True}]
+  assert value["states"]["migrate"] == 1
+
+
+def test_a_report_file(old, tmp_path, capsys):
+  for options in ((), ("--format=json",)):
+    status, out, err = run(capsys, *options, "--reportfile=r", "old.py")
+    assert (status, err) == (0, "") and out.startswith("--- a/old.py\n")
+    text = (tmp_path / "r").read_text()
+    assert "`tf-lossscale migrate --write old.py` makes 1 of them" in text or (
+      json.loads(text)["command"] == "tf-lossscale migrate --write old.py"
+    )
+  status, out, err = run(capsys, "--reportfile=no/r", "old.py")
+  assert status == 2 and "no/r" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["--check", "--diff"])

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 
 import command_calls
 import helpers
@@ -28,7 +27,7 @@ with tf.Session() as session:
 _FILES = {
   "one/main.py": _OLD,
   "two/main.py": f"{_OLD}tf.contrib.ffmpeg\n",
-  "other/main.py": "import tensorflow as tf\nprint(tf.__version__)\n",
+  "other/main.py": "import tensorflow as tf\nprint(tf.function)\n",
 }
 
 
@@ -50,12 +49,16 @@ def run(monkeypatch, capsys):
 
 
 def codes_of(out):
-  """Returns the codes of the findings before the line of the project."""
-  *lines, _ = out.splitlines()
-  return sorted({line.split()[1] for line in lines})
+  """Returns the codes of the findings before the summary."""
+  lines = [line.split() for line in out.splitlines()]
+  return sorted({words[1] for words in lines if words[1].startswith("LS")})
 
 
 _NOTHING = "1 file, TensorFlow 1, nothing to change\n"
+_NO_LOSS_SCALING = (
+  "1 file, no loss scaling: nothing to change; `tf-lossscale run` runs "
+  "TensorFlow 1 programs as they are\n"
+)
 
 
 def test_scan(tree, run):
@@ -64,17 +67,29 @@ def test_scan(tree, run):
   assert codes_of(out) == ["LS101", "LS201", "LS204"]
   line = "one/main.py:3:9: LS101 tf.train.experimental.FixedLossScale -> "
   assert f"\n{line}tfl.FixedLossScale" in f"\n{out}"
-  status, out, err = run("scan", "other", cwd=tree)
-  assert (status, err) == (0, "")
-  assert out == (
-    "other/main.py: 1 file, TensorFlow 2, does not use loss scaling\n"
-  )
-  status, out, err = run("scan", ".", cwd=tree)
+  assert out.splitlines()[-2:] == [
+    "1 file, TensorFlow 1 (tf.Session, main.py line 4): 3 places in 1 file: "
+    "3 migrate",
+    "`tf-lossscale migrate --write one` makes 3 of them",
+  ]
+  assert run("scan", "other", cwd=tree) == (0, _NO_LOSS_SCALING, "")
+  status, out, err = run("scan", "--tf1", "--exclude=o*r", ".", cwd=tree)
   assert (status, err) == (1, "")
-  one, other, two = out.splitlines()[-3:]
-  assert "one" in one and "TensorFlow 1 (" in one
-  assert "does not use loss scaling" in other
-  assert "two" in two and "1 by hand" in two
+  assert out.splitlines()[-1] == (
+    "`tf-lossscale migrate --write --tf1 '--exclude=o*r' .` makes 6 of them"
+  )
+
+
+def test_findings_that_say_the_same_are_one_line(tree, run):
+  name = "tf.train.experimental.FixedLossScale(8)\n"
+  (tree / "one" / "main.py").write_text(f"import tensorflow as tf\n{3 * name}")
+  _, out, _ = run("scan", "one", cwd=tree)
+  line, summary, _ = out.splitlines()
+  assert line.startswith("one/main.py:2:1: LS101 ")
+  assert line.endswith(" [migrate] (also in line 3, 4)")
+  assert "3 places in 1 file: 3 migrate" in summary
+  _, out, _ = run("scan", "--format=json", "one", cwd=tree)
+  assert [f["line"] for f in json.loads(out)["findings"]] == [2, 3, 4]
 
 
 def test_choice_of_codes(tree, run):
@@ -96,13 +111,24 @@ def test_formats(tree, run):
   status, out, err = run("scan", "--format=json", ".", cwd=tree)
   assert (status, err) == (1, "")
   value = json.loads(out)
-  assert len(value["projects"]) == 3
+  assert (value["files"], value["tensorflow"]) == (3, 1)
+  assert value["states"] == {"migrate": 6, "offered": 0, "by hand": 1}
+  assert value["command"] == "tf-lossscale migrate --write ."
   assert {found["state"] for found in value["findings"]} == {
-    "applied",
+    "migrate",
     "by hand",
   }
   status, out, err = run("scan", "--format=xml", "one", cwd=tree)
   assert (status, out) == (2, "") and err.count("\n") == 1
+
+
+def test_a_report_file(tree, run):
+  _, whole, _ = run("scan", "one", cwd=tree)
+  status, out, err = run("scan", "--reportfile=r.txt", "one", cwd=tree)
+  assert (status, err) == (1, "")
+  assert (tree / "r.txt").read_text() == whole
+  assert out == "".join(whole.splitlines(True)[-2:])
+  assert run("scan", "--reportfile=r/r", "one", cwd=tree)[0] == 2
 
 
 def test_standard_input(tree, run):
@@ -113,14 +139,14 @@ def test_standard_input(tree, run):
     *("scan", "--stdin-filename=one/x.py", "-"), cwd=tree, stdin=_OLD
   )
   assert "one/x.py:3:9: LS101 " in out
-  nothing = "-: 1 file, no TensorFlow, does not use loss scaling\n"
-  assert run("scan", "-", cwd=tree, stdin="x = 1\n") == (0, nothing, "")
+  found = run("scan", "-", cwd=tree, stdin="x = 1\n")
+  assert found == (0, _NO_LOSS_SCALING, "")
   status, out, err = run("scan", "-", cwd=tree, stdin=f"{_OLD}def f(:\n")
   assert (status, out) == (2, "") and err.count("\n") == 1
   status, out, err = run("migrate", "-", cwd=tree, stdin=_OLD)
   assert (status, err) == (0, "")
   assert "scale = tfl.FixedLossScale(8)\n" in out
-  assert run("scan", "-", cwd=tree, stdin=out) == (0, f"-: {_NOTHING}", "")
+  assert run("scan", "-", cwd=tree, stdin=out) == (0, _NOTHING, "")
   assert run("migrate", "-", cwd=tree, stdin=out) == (0, out, "")
 
 
@@ -135,9 +161,8 @@ def test_check_write_scan(tree, run):
   status, out, err = run("migrate", "--write", ".", cwd=tree)
   assert status == 0 and out.count(": rewritten\n") == 2
   assert run("migrate", "--check", ".", cwd=tree)[:2] == (0, "")
-  line = f"one/main.py: {_NOTHING}"
-  assert run("migrate", "--write", "one", cwd=tree) == (0, "", line)
-  assert run("scan", "one", cwd=tree) == (0, line, "")
+  assert run("migrate", "--write", "one", cwd=tree) == (0, "", _NOTHING)
+  assert run("scan", "one", cwd=tree) == (0, _NOTHING, "")
   status, out, _ = run("scan", "--format=text", "two", cwd=tree)
   assert status == 1 and codes_of(out) == ["LS302"]
 
@@ -200,10 +225,10 @@ def test_a_terminal(tree, run):
   status, _, shown = pseudo_terminals.run("scan", "one", cwd=tree)
   assert status == 1
   assert "\x1b[1;31mLS101\x1b[0m" in shown
-  assert "\x1b[1;31mFound 3 places\x1b[0m in 1 of 1 file: 3 applied." in shown
+  assert "\x1b[32m [migrate]\x1b[0m" in shown
   status, _, shown = pseudo_terminals.run("scan", "one", cwd=tree, NO_COLOR="1")
   assert "\x1b" not in shown
-  assert shown.endswith("\nFound 3 places in 1 of 1 file: 3 applied.\n")
+  assert shown.endswith("migrate --write one` makes 3 of them\n")
   status, out, shown = pseudo_terminals.run("scan", "one", cwd=tree, piped=True)
   assert (status, shown) == (1, "")
   assert out == run("scan", "one", cwd=tree)[1]
@@ -269,28 +294,56 @@ def test_ctrl_c_between_files(tree, run):
   found = [path for path in tree.rglob("*") if path.is_file()]
   assert len(found) == len(_FILES)  # No temporary file is left.
   assert run("migrate", "--write", ".", cwd=tree)[0] == 0
-  assert run("scan", "one", cwd=tree) == (0, f"one/main.py: {_NOTHING}", "")
+  assert run("scan", "one", cwd=tree) == (0, _NOTHING, "")
 
 
-def test_ctrl_c_while_reading(tree):
-  for number in range(300):
-    (tree / "one" / f"m{number}.py").write_text(_OLD * 30)
+_SLOW_READS = """if True:
+  import sys, time
+  from tf_compat_lossscale.cli import main
+  from tf_compat_lossscale.migration import trees
+  def read_slowly(path, data):
+    print("reading", flush=True)
+    time.sleep(60)
+  trees.read = read_slowly
+  sys.exit(main.main(["scan", "."]))
+"""
+# `cli.scan` is imported for the parser, `migration.scanner` when it is used.
+_SLOW_IMPORTS = """if True:
+  import importlib.abc, sys, time
+  class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+      if name == "tf_compat_lossscale.MODULE":
+        print("importing", flush=True)
+        time.sleep(60)
+  sys.meta_path.insert(0, Finder())
+  from tf_compat_lossscale.cli import main
+  sys.exit(main.main(["scan", "."]))
+"""
+
+
+@pytest.mark.parametrize(
+  "code",
+  [
+    _SLOW_READS,
+    _SLOW_IMPORTS.replace("MODULE", "cli.scan"),
+    _SLOW_IMPORTS.replace("MODULE", "migration.scanner"),
+  ],
+  ids=["reading", "importing", "importing_later"],
+)
+def test_ctrl_c_before_anything_is_printed(code, tree):
   with subprocess.Popen(
-    [sys.executable, "-m", "tf_compat_lossscale", "scan", "-j2", "."],
+    [sys.executable, "-c", code],
     cwd=tree,
     env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
-    start_new_session=True,
     text=True,
   ) as process:
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-  if process.returncode != 1:  # Else it was faster.
-    assert process.returncode in (130, -signal.SIGINT)
-    assert out == ""
-  assert err in ("", "tf-lossscale: interrupted\n")
+  assert (process.returncode, out) == (130, "")
+  assert err == "tf-lossscale: interrupted\n"
 
 
 def test_two_at_once(tree, run):
@@ -312,13 +365,13 @@ def test_two_at_once(tree, run):
     _, err = process.communicate(timeout=120)
     assert process.returncode in (0, 2)
     # One may be done before the other begins.
-    is_late = err.endswith(": 41 files, TensorFlow 1, nothing to change\n")
+    is_late = err.endswith("41 files, TensorFlow 1, nothing to change\n")
     assert is_late or all("left alone" in line for line in err.splitlines())
   expected = run("migrate", "-", cwd=tree, stdin=_OLD)[1]
   texts = {path.read_text() for path in pathlib.Path(tree, "one").iterdir()}
   assert expected in texts
   assert all("tf_compat_lossscale" in text for text in texts)
-  nothing = "one: 41 files, TensorFlow 1, nothing to change\n"
+  nothing = "41 files, TensorFlow 1, nothing to change\n"
   assert run("scan", "one", cwd=tree) == (0, nothing, "")
 
 

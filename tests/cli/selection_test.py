@@ -3,20 +3,25 @@
 
 import types
 
+import command_calls
 import helpers
 import pytest
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import selection
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration import scanner
 
 pytestmark = pytest.mark.any_release
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch):
+  """Returns a folder; `scanner` is replaced by what it is called with."""
   listed = [types.SimpleNamespace(code=code) for code in ("LS101", "LS203")]
   monkeypatch.setattr(rules, "list_rules", lambda: listed)
+  monkeypatch.setattr(scanner, "scan", lambda *args: args)
+  monkeypatch.setattr(scanner, "scan_text", lambda *args: args)
   folder = tmp_path / "project"
   (folder / "src" / "deep").mkdir(parents=True)
   monkeypatch.chdir(folder)
@@ -24,32 +29,29 @@ def project(tmp_path, monkeypatch):
 
 
 def read(*argv):
-  """Returns what a command line selects."""
+  """Returns what a command line selects, as `scanner` gets it."""
   parser = errors.Parser()
   selection.add_arguments(parser)
-  return selection.select(parser.parse_args(argv))
+  arguments = parser.parse_args(argv)
+  selection.read_standard_input(arguments)
+  return selection.read(arguments)
 
 
-def test_what_is_selected(project):
-  selected = read(
+def test_what_is_selected():
+  paths, options, plan, _ = read(
     *("src/deep", "src"),
     *("--exclude=b,c/d", "--exclude=e", "--select=LS203, LS1"),
-    *("--ignore=LS101", "--target=2.21.0", "--tf1", "-j3"),
+    *("--ignore=LS101", "--target=2.21.0", "--tf1"),
   )
-  assert selected.paths == ("src/deep", "src")
-  options = selected.options
-  assert options.exclude == ("b", f"{project}/c/d", "e")
+  assert paths == ["src/deep", "src"] and plan is None
+  assert options.exclude == ("b", "c/d", "e")
   assert (options.select, options.ignore) == (("LS203", "LS1"), ("LS101",))
-  assert options.target == (2, 21)
-  assert (options.tensorflow, options.jobs) == (1, 3)
+  assert (options.target, options.tensorflow) == ((2, 21), 1)
   assert not options.nvidia_switch
 
 
 def test_what_is_selected_by_default():
-  options = read("src").options
-  assert (options.select, options.ignore, options.exclude) == ((), (), ())
-  assert options.target is None
-  assert options.tensorflow is None and options.jobs is None
+  assert read("src")[1] == scanner.Options()
 
 
 @pytest.mark.parametrize(
@@ -78,8 +80,6 @@ def test_mistakes_of_the_command_line(argv, message):
     (["--target=1.15"], "'1.15' is no TensorFlow release from 2.12"),
     (["--target=2.8"], "'2.8' is no TensorFlow release from 2.12"),
     (["--target=new"], "'new' is no TensorFlow release from 2.12"),
-    (["-j0"], "'0' is no number from 1 on"),
-    (["--jobs=many"], "'many' is no number"),
   ],
 )
 def test_words_that_argparse_refuses(argv, message, capsys):
@@ -90,9 +90,11 @@ def test_words_that_argparse_refuses(argv, message, capsys):
   assert message in line
 
 
-def test_names_of_standard_input():
-  assert read("-")[:2] == ((), "-")
-  assert read("-", "--stdin-filename=a.ipynb")[:2] == ((), "a.ipynb")
+def test_names_of_standard_input(monkeypatch):
+  command_calls.pipe(monkeypatch, "x")
+  assert read("-")[:2] == (b"", "-")
+  command_calls.pipe(monkeypatch, "x")
+  assert read("-", "--stdin-filename=a.ipynb")[1] == "a.ipynb"
 
 
 if __name__ == "__main__":

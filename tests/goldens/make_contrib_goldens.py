@@ -96,13 +96,6 @@ def data__padded_batch_and_drop_remainder():
 
 
 @case
-def data__reduce_dataset():
-    reducer = data.Reducer(lambda _: np.int64(1), lambda s, x: s * 3 + x,
-                           lambda s: s - 5)
-    return data.reduce_dataset(tf.data.Dataset.range(4), reducer)
-
-
-@case
 def data__sliding_window_batch():
     return [elements(data.sliding_window_batch(3, window_shift=2)),
             elements(data.sliding_window_batch(2, 3, window_stride=2)),
@@ -154,25 +147,6 @@ def error_of(function, *args, **kwargs):
 
 
 @case
-def framework__assert_scalar_int():
-    return [framework.assert_scalar_int(tf.constant(3)),
-            error_of(framework.assert_scalar_int, tf.constant(1.5)),
-            error_of(framework.assert_scalar_int, tf.constant([1]))]
-
-
-@case
-def framework__get_graph_from_inputs():
-    here = tf.get_default_graph()
-    with tf.Graph().as_default() as there:
-        other, sparse_one = tf.constant(1), tf.SparseTensor([[0]], [1], [2])
-    own = tf.constant(2)
-    get = framework.get_graph_from_inputs
-    return [get([other]) is there, get([1, own]) is here, get([1]) is here,
-            get([sparse_one]) is there, get([own], here) is here,
-            error_of(get, [own, other]), error_of(get, [own], there)]
-
-
-@case
 def framework__get_name_scope():
     with tf.name_scope("a"), tf.name_scope("b"):
         inner = framework.get_name_scope()
@@ -194,11 +168,6 @@ def framework__py_func():
         [tf.constant([1.0, 2.0])], {"scale": tf.constant(3.0)},
         {"a": tf.float32, "b": (tf.float32, tf.float32)},
         {"a": [2], "b": ([2], [2])})
-
-
-@case
-def framework__reduce_sum_n():
-    return framework.reduce_sum_n([tf.constant(X), tf.constant(MEMORY)])
 
 
 @case
@@ -258,18 +227,6 @@ def framework__with_shape():
     return [right, framework.with_shape(size, unknown),
             np.array(str(right.shape)),
             error_of(framework.with_shape, [2], tf.zeros([3]))]
-
-
-@case
-def framework__zero_initializer():
-    found = []
-    for use_resource in (False, True):
-        v = tf.get_variable("v%d" % use_resource, [2, 3], trainable=False,
-                            use_resource=use_resource)
-        session = tf.get_default_session()
-        session.run(framework.zero_initializer(v))
-        found.append(session.run(v))
-    return found
 
 
 # Embeddings and tables.
@@ -900,12 +857,6 @@ def nn__alpha_dropout():
 
 
 @case
-def nn__scaled_softplus():
-    x = tf.constant([-50.0, -1.0, 0.0, 2.0, 100.0])
-    return [nn.scaled_softplus(x, 2.0), nn.scaled_softplus(x, 0.5, 50.0)]
-
-
-@case
 def training__HParams():
     hparams = training.HParams(a=1, b=[1.0], c="x", d=True)
     hparams.parse("a=2,b=[3,4],d=false").set_hparam("c", "y z")
@@ -965,16 +916,6 @@ def crf__crf_sequence_score():
     between = transitions()
     return [crf.crf_sequence_score(*sequences(times) + (between,))
             for times in (5, 1)]
-
-
-@case
-def crf__crf_multitag_sequence_score():
-    allowed = np.random.RandomState(6).uniform(size=(4, 5, 3)) > 0.4
-    allowed[:, :, 1] = True
-    between = transitions()
-    return [crf.crf_multitag_sequence_score(
-        inputs, tf.constant(allowed[:, :times]), lengths, between)
-        for times in (5, 1) for inputs, _, lengths in [sequences(times)]]
 
 
 @case

@@ -32,7 +32,7 @@ def start(*args, cwd, python=(), **kwargs):
 def run(*args, cwd, python=(), stdin=None):
   """Returns exit status, stdout and stderr of `tf-lossscale run ARGS…`."""
   with start(*args, cwd=cwd, python=python, stdin=subprocess.PIPE) as process:
-    out, err = process.communicate(stdin, timeout=120)
+    out, err = process.communicate(stdin, timeout=600)
   # TensorFlow logs these lines at each start.
   err = "".join(
     line
@@ -56,7 +56,7 @@ def plain(*args, cwd, **env):
     cwd=cwd,
     env=environment(**env),
     text=True,
-    timeout=120,
+    timeout=600,
   )
   return done.returncode, done.stdout, done.stderr
 

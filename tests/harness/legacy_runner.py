@@ -20,11 +20,11 @@ import os
 import runpy
 import sys
 
-import program_choices
 import tensorflow as tf
 
-from tf_compat_lossscale.programs import command_words
+from tf_compat_lossscale.programs import choices
 from tf_compat_lossscale.programs import launch
+from tf_compat_lossscale.programs import program_files
 
 OTHER_KERAS = 87
 _PROGRAMS = "tf_compat_lossscale.programs"
@@ -64,14 +64,10 @@ def _read_keras():
   return os.environ.get(_KERAS, "0")
 
 
-def _prepare_run(program, folder, chosen):
+def _prepare_run(program, chosen):
   """Prepares this process as `tf-lossscale run` does for a program."""
-  path = program[0]
-  if path == "-m":
-    path = command_words.find_module(program[1], [folder])
-  env = launch.make_environment(
-    program_choices.choose(path, [folder], **chosen)
-  )
+  read = program_files.read_program(program)
+  env = launch.make_environment(choices.choose(read, choices.Options(**chosen)))
   # The fork server's TensorFlow has read the variable already.
   assert env.get(_KERAS, "0") == _read_keras(), "the test must set KERAS_2"
   os.environ.update(env)
@@ -98,7 +94,7 @@ def main():
   if plain:
     os.environ.pop(_KERAS, None)
   else:
-    _prepare_run(args, folder, chosen)
+    _prepare_run(args, chosen)
   for name in list(sys.modules):
     if name == "tensorflow" or name.startswith("tf_compat_lossscale"):
       del sys.modules[name]

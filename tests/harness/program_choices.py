@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the TensorFlow and the Keras of a program that is a file."""
 
-from tf_compat_lossscale.programs import choosing
-from tf_compat_lossscale.programs import command_words
+from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import program_files
 
 
-def choose(path, search=(), **chosen):
+def choose(path, **chosen):
   """Returns the choice for a program.
 
   Args:
     path: The program's file.
-    search: The folders of its own modules.
     **chosen: What `tf-lossscale run` was told.
   """
-  files = command_words.Files(path, search=search)
-  return choosing.choose_for(choosing.read_program(files), **chosen)
+  program = program_files.read_program([str(path)])
+  return choices.choose(program, choices.Options(**chosen))

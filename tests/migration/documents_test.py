@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import pytest
 
 from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration.edits import Edit
 
 pytestmark = pytest.mark.any_release
@@ -29,13 +30,13 @@ _CODECS = {
 
 
 def read(data, path="x.py"):
-  return documents.read(path, data)
+  return trees.read(path, data)
 
 
 def error_of(*args):
-  """Returns the one line that `documents.read` raises."""
+  """Returns the one line that `trees.read` raises."""
   with pytest.raises(documents.DocumentError) as caught:
-    documents.read(*args)
+    trees.read(*args)
   (line,) = str(caught.value).splitlines()
   return line
 
@@ -161,8 +162,8 @@ def test_bytes_that_are_no_text(data, message):
     (
       b"# coding: latin-1\nx\n",
       "'\u20ac'",
-      "x.py:2: cannot be edited: the file's encoding (iso-8859-1) has no "
-      "'\\u20ac'",
+      "x.py: cannot be edited: iso-8859-1 would change bytes outside the "
+      "edits, or lacks a character",
     ),
     (
       # Two escape sequences where one will do.
@@ -204,7 +205,7 @@ def test_kinds_of_files(tmp_path):
   }.items():
     path = tmp_path / name
     path.write_bytes(data)
-    assert documents.read(str(path)).text == data.decode()
+    assert trees.read(str(path)).text == data.decode()
   for name, data in {
     "README.md": b"# python\n",
     "run.sh": b"#!/bin/sh\npython x.py\n",
@@ -215,8 +216,8 @@ def test_kinds_of_files(tmp_path):
     assert error_of(str(path)) == (
       f"{path}: neither Python (.py) nor a notebook (.ipynb)"
     )
-  assert documents.read("-", b"{1}").text == "{1}"
-  assert documents.read("-", b'{"cells": []}').text == ""
+  assert trees.read("-", b"{1}").text == "{1}"
+  assert trees.read("-", b'{"cells": []}').text == ""
 
 
 def test_what_is_no_file(tmp_path, monkeypatch):

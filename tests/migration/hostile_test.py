@@ -117,8 +117,9 @@ _ERRORS = {
 
 @pytest.mark.parametrize("command", ["scan", "migrate"])
 def test_each_bad_file_has_its_line(hostile, command):
-  status, out, err = end(start(hostile, command, *_ERRORS))
-  assert (status, out) == (2, [])
+  # Without a file that uses loss scaling, none would be parsed.
+  status, out, err = end(start(hostile, command, "good.py", *_ERRORS))
+  assert status == (1 if command == "scan" else 2) and out
   assert len(err) == len(_ERRORS)
   for error in _ERRORS.values():
     start_of_line = f"tf-lossscale: {error}"
@@ -163,7 +164,7 @@ def test_files_that_may_not_be_read_or_written(tmp_path, monkeypatch, capsys):
     return open_file(path, mode, *args, **kwargs)
 
   monkeypatch.setattr("builtins.open", refuse)
-  words = ["migrate", "--write", "-j1", "a.py", "b.py", "c.py"]
+  words = ["migrate", "--write", "a.py", "b.py", "c.py"]
   assert cli.main(words) == 2
   out, err = capsys.readouterr()
   assert out == "c.py: rewritten\n"
@@ -217,7 +218,7 @@ def test_interrupts(moment, tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(os, "fsync", interrupt_sync)
   monkeypatch.setattr(whole_files, "replace_file", interrupt)
-  assert cli.main(["migrate", "--write", "-j1", "."]) == 130
+  assert cli.main(["migrate", "--write", "."]) == 130
   out, err = capsys.readouterr()
   assert err == "tf-lossscale: interrupted\n"
   assert out.count("rewritten") == 1
@@ -295,7 +296,7 @@ def test_long_chains(kind, tmp_path):
   # A name of TensorFlow 1 has the whole program read.
   path.write_text(f"{_BEFORE}tf.placeholder\n{_CHAINS[kind]}\n")
   start = time.process_time()
-  report = scanner.scan([str(tmp_path)], scanner.Options(jobs=1))
+  report = scanner.scan([str(tmp_path)])
   assert time.process_time() - start < 10
   assert not report.errors
   assert "LS101" in {finding.code for finding in report.findings}
@@ -306,7 +307,7 @@ def test_two_at_once(tmp_path):
   processes = [start(tmp_path, "migrate", "--write", ".") for _ in range(2)]
   for status, out, err in list(map(end, processes)):
     assert all(line.endswith("train.py: rewritten") for line in out)
-    if not out and all(line.endswith("nothing to change") for line in err):
+    if not out and all("nothing to change" in line for line in err):
       assert status == 0  # The other one was done before this one began.
       continue
     assert status == (2 if err else 0)

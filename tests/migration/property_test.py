@@ -17,10 +17,9 @@ import pytest
 import random_sources
 
 from tf_compat_lossscale._core import whole_files
-from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import scanner
+from tf_compat_lossscale.migration import trees
 
 pytestmark = pytest.mark.any_release
 
@@ -32,7 +31,7 @@ _SETTINGS = hypothesis.settings(
   report_multiple_bugs=False,
   suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
-_OPTIONS = scanner.Options(target=(2, 21), jobs=1)
+_OPTIONS = scanner.Options(target=(2, 21))
 
 
 def run(source, is_old):
@@ -45,16 +44,13 @@ def run(source, is_old):
 
 
 def migrate(path):
-  """Writes the edits of a file; returns its project, and findings left."""
-  # The folders of other tests are no part of the project.
-  path.with_name("setup.cfg").touch()
-  report = scanner.scan([str(path)], _OPTIONS, check=migrator.check)
-  (project,) = report.projects
+  """Writes the edits of a file; returns the report, and findings left."""
+  report = scanner.scan([str(path)], _OPTIONS, scanner.Plan())
   left = []
   for change in report.changes:
     whole_files.replace_file(change.path, change.after)
     left += change.left
-  return project, left
+  return report, left
 
 
 @pytest.mark.thorough
@@ -157,9 +153,8 @@ def has_work(project, left):
 
 def check_layout(before, after, found):
   """Checks that comments, and lines outside findings, are still there."""
-  old = documents.read("x.py", before)
-  new = documents.read("x.py", after)
-  assert old.encoding == new.encoding
+  old = trees.read("x.py", before)
+  new = trees.read("x.py", after)
   assert is_in_order(list_comments(old.text), list_comments(new.text))
   changed = find_changed_lines(old.text, found)
   lines = split_lines(old.text)

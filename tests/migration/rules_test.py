@@ -10,8 +10,8 @@ import helpers
 import pytest
 
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main as cli
-from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import scanner
 
@@ -27,7 +27,7 @@ _EXAMPLES = [
 
 def plan(data, name):
   """Returns the changes of a program."""
-  return scanner.scan_text(data, name, check=migrator.check).changes
+  return scanner.scan_text(data, name, plan=scanner.Plan()).changes
 
 
 def edited(text, name="program.py"):
@@ -54,13 +54,10 @@ def codes_in(text, **options):
 @pytest.mark.parametrize(("code", "example"), _EXAMPLES)
 def test_examples(code, example, monkeypatch):
   if code == "LS303":  # Of a Python without Keras 2.
-    from tf_compat_lossscale._core import which_keras
-
-    monkeypatch.setattr(
-      which_keras.importlib.util, "find_spec", lambda name: None
-    )
-  assert code in codes_in(example.before, target=(2, 21))
-  assert edited(example.before) == example.after
+    monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
+  before, after = example
+  assert code in codes_in(before, target=(2, 21))
+  assert edited(before) == after
 
 
 def test_rules_are_documented():
@@ -96,6 +93,7 @@ def test_rules_are_documented():
       tf.disable_v2_behavior()
       import tf_compat_lossscale as ls
       os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      run()
       """,
       """\
       import tensorflow.compat.v1 as tf
@@ -103,6 +101,7 @@ def test_rules_are_documented():
       import tf_compat_lossscale as ls
       ls.honor_environment()
       os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      run()
       """,
     ),
     (
@@ -334,10 +333,6 @@ def test_calls_that_only_tensorflow_1_takes(call):
   assert "compat.v1" not in edited(plain)
 
 
-if __name__ == "__main__":
-  helpers.main()
-
-
 def test_keywords_name_nvidias_switch():
   text = """\
     import os
@@ -363,3 +358,7 @@ def test_imports_name_what_is_there():
     assert module.startswith("tf_compat_lossscale"), line
     if home != "keras":
       assert hasattr(importlib.import_module(module), name), line
+
+
+if __name__ == "__main__":
+  helpers.main()

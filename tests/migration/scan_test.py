@@ -1,31 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which files `scan` reads, and how it groups them into projects."""
+"""Tests which files `scan` reads, what each means, and what starts programs."""
 
-import ast
-import gc
 import json
+import sys
 import textwrap
 
 import helpers
 import pytest
 import source_trees
 
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
-from tf_compat_lossscale.migration import checker
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import scanner
-from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.programs import source_facts
+from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import sources
 
 pytestmark = pytest.mark.any_release
 
-_OLD = "import tensorflow as tf\nx = tf.train.experimental.LossScale()\n"
+_TF = "import tensorflow as tf\n"
+_OLD = f"{_TF}x = tf.train.experimental.LossScale()\n"
 _OLD_1 = f"{_OLD}tf.Session()\n"
-_KERAS = (
-  "import tensorflow as tf\ntf.keras.mixed_precision.experimental.Policy\n"
-)
+_KERAS = f"{_TF}tf.keras.mixed_precision.experimental.Policy\n"
+_MAIN = "if __name__ == '__main__': main()\n"
 
 
 def write(folder, files=(), **others):
@@ -36,74 +34,50 @@ def write(folder, files=(), **others):
 
 
 def scanned(*paths, **options):
-  """Returns {project's folder: {file: codes}} for the files with findings."""
+  """Returns {file: codes} for the files with findings."""
   report = scanner.scan([str(p) for p in paths], scanner.Options(**options))
   assert not report.errors
   found = {}
-  for project in report.projects:
-    files = found.setdefault(project.path, {})
-    for finding in project.findings:
-      files.setdefault(finding.path, []).append(finding.code)
-  return {
-    folder: {path.rpartition("/")[2]: sorted(c) for path, c in files.items()}
-    for folder, files in found.items()
-  }
+  for finding in report.findings:
+    found.setdefault(finding.path.rpartition("/")[2], []).append(finding.code)
+  return {path: sorted(codes) for path, codes in found.items()}
 
 
-def migrated(folder):
+def migrated(folder, **options):
   """Migrates a folder; returns {file: text}."""
-  for change in scanner.scan([str(folder)], check=migrator.check).changes:
+  asked = scanner.Options(**options)
+  plan = scanner.Plan()
+  for change in scanner.scan([str(folder)], asked, plan).changes:
     whole_files.replace_file(change.path, change.after)
-  (again,) = scanner.scan([str(folder)]).projects
-  assert not [f for f in again.findings if f.state == findings.APPLIED]
+  again = scanner.scan([str(folder)], asked)
+  assert not [f for f in again.findings if f.state == findings.MIGRATE]
   return {
     path.relative_to(folder).as_posix(): path.read_text()
     for path in folder.rglob("*.py")
   }
 
 
-def test_migrate_reads_a_file_once(tmp_path, monkeypatch):
-  write(tmp_path, **{f"m{i}": "import tensorflow as tf\n" for i in range(49)})
-  imports = "".join(f"import m{i}\n" for i in range(49))
-  write(tmp_path, main=imports + _OLD)
-  paths, parse = [], source_facts.parse
+def test_migrate_parses_a_file_once_and_after_edits(tmp_path, monkeypatch):
+  write(tmp_path, {f"m{i}": _TF for i in range(9)})
+  imports = "".join(f"import m{i}\n" for i in range(9))
+  write(tmp_path, main=imports + _OLD, other="import os\n")
+  paths, read = [], sources.read_text
   monkeypatch.setattr(
-    source_facts,
-    "parse",
-    lambda path, text: paths.append(path) or parse(path, text),
+    sources,
+    "read_text",
+    lambda path, text: paths.append(path) or read(path, text),
   )
-  checks, check = [], checker.check
-  monkeypatch.setattr(
-    checker, "check", lambda *args: checks.append(args) or check(*args)
-  )
-  report = scanner.scan(
-    [str(tmp_path)], scanner.Options(jobs=1), check=migrator.check
-  )
+  report = scanner.scan([str(tmp_path)], plan=scanner.Plan())
   assert [change.left for change in report.changes] == [()]
-  # The edited file is read again, and its project checked again.
-  assert (len(paths), len(checks)) == (51, 2)
+  assert (report.files, len(paths)) == (11, 11)
 
 
-@pytest.mark.parametrize("check", [checker.check, migrator.check])
-def test_trees_need_no_garbage_collector(tmp_path, check):
-  old = f"{_OLD_1}class A:\n  def f(self): return lambda x: x\n"
-  write(tmp_path, main=f"import model, two\n{_OLD_1}", model=old, two="print 1")
-  gc.collect()
-  gc.disable()
-  try:
-    known = {id(each) for each in gc.get_objects()}
-    scanner.scan([str(tmp_path)], scanner.Options(jobs=1), check=check)
-    new = [each for each in gc.get_objects() if id(each) not in known]
-  finally:
-    gc.enable()
-  assert not [each for each in new if isinstance(each, ast.AST)]
-
-
-def test_code_without_legacy_names_is_none_of_its_business(tmp_path):
-  write(tmp_path, model="import tensorflow as tf\nx = tf.placeholder(1)\n")
-  (project,) = scanner.scan([str(tmp_path)]).projects
-  assert not project.uses_loss_scaling and not project.findings
+def test_code_without_loss_scaling_is_none_of_its_business(tmp_path, capsys):
+  write(tmp_path, model=f"{_TF}x = tf.placeholder(1)\n")
+  report = scanner.scan([str(tmp_path)])
+  assert not report.uses_loss_scaling and not report.findings
   assert cli.main(["scan", str(tmp_path)]) == 0
+  assert "1 file, no loss scaling: nothing to change" in capsys.readouterr().out
 
 
 def test_what_is_skipped(tmp_path):
@@ -112,236 +86,233 @@ def test_what_is_skipped(tmp_path):
   (tmp_path / "env" / "pyvenv.cfg").write_text("")
   with pytest.raises(findings.ScanError, match="no Python file"):
     scanner.scan([str(tmp_path)])
+  with pytest.raises(findings.ScanError, match="is not there"):
+    scanner.scan([str(tmp_path / "typo.py")])
+
+
+@pytest.mark.parametrize(
+  ("pattern", "excluded"),
+  [
+    ("build", True),
+    ("build/", True),
+    ("rebuild", False),
+    ("*_pb2.py", True),
+    ("src/build", True),
+    ("./src/build/", True),
+    ("src/*.py", True),
+    ("/src", False),
+    ("b/model_pb2.py", False),
+  ],
+)
+def test_excluded_paths(pattern, excluded, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  write(tmp_path, {"src/build/model_pb2": _OLD, "main": _OLD})
+  options = scanner.Options(exclude=("unused", pattern))
+  if not excluded:
+    assert scanner.scan(["src", "main.py"], options).files == 2
+    return
+  with pytest.raises(findings.ScanError, match="that is not excluded"):
+    scanner.scan(["src"], options)
 
 
 def test_positions_count_characters(tmp_path):
-  text = "import tensorflow as tf\nx = 'ünï'; tf.train.experimental.LossScale\n"
+  text = f"{_TF}x = 'ünï'; tf.train.experimental.LossScale\n"
   (tmp_path / "model.py").write_text(text, "utf-8")
   report = scanner.scan([str(tmp_path)])
   (found,) = (f for f in report.findings if f.code == "LS101")
   assert (found.line, found.column, found.end_column) == (2, 12, 43)
 
 
-def test_paths_that_overlap(tmp_path):
+def test_a_file_by_several_names_is_edited_once(tmp_path, capsys):
   write(tmp_path / "a", model=_OLD)
-  folder = str(tmp_path / "a")
-  once = scanner.scan([folder]).findings
-  assert once and scanner.scan([str(tmp_path), folder]).findings == once
+  (tmp_path / "link.py").symlink_to(tmp_path / "a" / "model.py")
+  (tmp_path / "a" / "again.py").symlink_to("model.py")
+  paths = [str(tmp_path), str(tmp_path / "link.py"), str(tmp_path / "a")]
+  report = scanner.scan(paths)
+  assert report.files == 1
+  assert [f.path for f in report.findings] == [f"{tmp_path}/a/model.py"]
+  assert cli.main(["migrate", "--write", *paths]) == 0
+  assert capsys.readouterr().out.count("rewritten") == 1
+  assert (tmp_path / "link.py").is_symlink()
+  assert (tmp_path / "link.py").read_text().count("tf_compat_lossscale") == 1
 
 
-def test_a_file_that_is_no_python(tmp_path, capsys):
-  path = tmp_path / "README.md"
-  path.write_text("# LossScale\n")
-  assert cli.main(["scan", str(path)]) == 2
-  out, err = capsys.readouterr()
-  assert "neither Python" in err and not out and len(err.splitlines()) == 1
+def test_a_loop_of_links_ends(tmp_path):
+  write(tmp_path, old=_OLD)
+  (tmp_path / "loop").symlink_to(tmp_path)
+  (tmp_path / "self.py").symlink_to(tmp_path / "self.py")
+  report = scanner.scan([str(tmp_path)])
+  (error,) = report.errors
+  assert "self.py" in error
+  assert [f.code for f in report.findings] == ["LS101"]
 
 
 @pytest.mark.parametrize("data", [b"\0", b"\xff"])
 def test_standard_input_that_is_no_program(data):
   report = scanner.scan_text(data, "-")
-  assert not report.projects and len(report.errors) == 1
+  assert not report.files and len(report.errors) == 1
 
 
-def test_projects_are_folders_with_entry_points_of_their_own(tmp_path):
-  main = "import model\nif __name__ == '__main__': model.f()\n"
+# Which TensorFlow.
+
+
+def test_a_file_follows_its_own_names_or_most_of_the_others(tmp_path):
+  helper = f"{_TF}def f(): return tf.Variable(1.0)\n"
   write(
     tmp_path,
-    {
-      "a/main": main,
-      "a/model": f"{_OLD}def f(): tf.Session()\n",
-      "a/utils/old": "import tensorflow as tf\n",
-      "b/main": main,
-      "b/model": "import tensorflow as tf\ndef f(): tf.Session()\n",
-    },
-    tool="import tensorflow as tf\nif __name__ == '__main__': tf.Session()\n",
+    one=f"{_OLD}def f(): tf.placeholder(tf.float32)\n",
+    two=f"{_TF}@tf.function\ndef f(): return tf.summary.flush()\n",
+    none=helper,
   )
+  files = migrated(tmp_path)
+  assert "import tensorflow.compat.v1 as tf" in files["one.py"]
+  assert files["two.py"].startswith(_TF)
+  assert files["none.py"] == helper  # A tie is TensorFlow 2.
+  write(tmp_path, three=f"{_TF}def f(): tf.Session()\n")
+  files = migrated(tmp_path)
+  assert files["none.py"].startswith("import tensorflow.compat.v1 as tf")
+  assert files["two.py"].startswith(_TF)
+
+
+def test_a_file_with_names_of_both_is_left_by_hand(tmp_path):
+  both = f"{_TF}def f(): tf.Session()\ndef g(): tf.summary.flush()\n"
+  write(tmp_path, utils=both, main=f"import utils\n{_OLD_1}")
   report = scanner.scan([str(tmp_path)])
-  paths = [project.path for project in report.projects]
-  assert paths == [str(tmp_path / name) for name in ("a", "b", "tool.py")]
-  used = [p.path for p in report.projects if p.uses_loss_scaling]
-  assert used == [str(tmp_path / "a")]
-  assert {f.path for f in report.findings} == {
-    str(tmp_path / "a" / name) for name in ("main.py", "model.py")
-  }
-
-
-def test_entry_points_choose_keras_2(tmp_path):
-  write(
-    tmp_path,
-    {"lib/__init__": "", "lib/model": _KERAS},
-    main="import tensorflow as tf\nfrom lib import model\n"
-    "if __name__ == '__main__': model.f()\n",
-  )
-  files = migrated(tmp_path)
-  assert files["main.py"].startswith(
-    "import tf_compat_lossscale as tfl\ntfl.use_keras_2()"
-  )
-  assert "use_keras_2" not in files["lib/model.py"]
-
-
-def test_console_scripts_are_entry_points(tmp_path):
-  (tmp_path / "setup.py").write_text(
-    "from setuptools import setup\nsetup(entry_points="
-    "{'console_scripts': ['train = lib.command:main']})\n"
-  )
-  write(
-    tmp_path,
-    {
-      "src/lib/__init__": "from lib import model\n",
-      "src/lib/command": "from . import model\ndef main(): model.f()\n",
-      "src/lib/model": _KERAS,
-    },
-  )
-  files = migrated(tmp_path)
-  # The package imports TensorFlow before its module does.
-  for file in ("__init__", "command"):
-    assert "use_keras_2()" in files[f"src/lib/{file}.py"]
-  assert "use_keras_2" not in files["src/lib/model.py"]
-
-
-def test_a_library_is_left_to_the_user(tmp_path):
-  files = {"lib/__init__": "from lib import model\n", "lib/model": _KERAS}
-  write(tmp_path, files)
-  files = migrated(tmp_path)
-  assert not any("use_keras_2" in text for text in files.values())
-  (project,) = scanner.scan([str(tmp_path)]).projects
-  assert {(f.code, f.state) for f in project.findings} == {
-    ("LS202", findings.BY_HAND)
-  }
-
-
-def test_programs_in_one_folder_mean_what_each_means(tmp_path):
-  write(
-    tmp_path,
-    one=f"{_OLD}with tf.Session() as s: s.run(tf.placeholder(tf.float32))\n",
-    two=f"{_OLD}def dead(): tf.Session()\n@tf.function\ndef f(): pass\nf()\n",
-  )
-  files = migrated(tmp_path)
-  assert "disable_v2_behavior" in files["one.py"]
-  assert "compat.v1" not in files["two.py"]
-
-
-def test_the_programs_are_named_if_a_file_cannot_decide_for_all(tmp_path):
-  main = "import tensorflow as tf\nimport lib_test\ntf.Session()\n"
-  write(
-    tmp_path,
-    lib_test=f"{_OLD_1}def f(): pass\n",
-    one=main,
-    two=f"{main}tf.enable_v2_behavior()\n",
-  )
-  (found,) = [
-    f
-    for f in scanner.scan([str(tmp_path)]).findings
-    if (f.code, f.state) == ("LS204", findings.BY_HAND)
-  ]
-  assert found.path.endswith("lib_test.py") and "two.py imports" in found.note
-  assert "disable_v2_behavior() in one.py: " in found.message
+  (found,) = [f for f in report.findings if f.path.endswith("utils.py")]
+  assert (found.code, found.state) == ("LS201", findings.BY_HAND)
+  one, two = "tf.Session, utils.py line 2", "tf.summary.flush, utils.py line 3"
+  assert found.note == f"{one} is of 1, {two} of 2"
+  assert migrated(tmp_path)["utils.py"] == both
+  assert "compat.v1" in migrated(tmp_path, tensorflow=1)["utils.py"]
 
 
 @pytest.mark.parametrize("tensorflow", [1, 2])
 def test_the_user_overrules(tensorflow, tmp_path):
   write(tmp_path, old=_OLD_1)
-  (found,) = scanned(tmp_path, tensorflow=tensorflow).values()
+  found = scanned(tmp_path, tensorflow=tensorflow)
   assert ("LS201" in found["old.py"]) == (tensorflow == 1)
 
 
-def test_all_files_of_a_tensorflow_1_program_become_that(tmp_path):
-  write(
-    tmp_path,
-    main=f"import layers\n{_OLD_1}layers.f()\n",
-    layers="import tensorflow as tf\ndef f(): return tf.Variable(1.0)\n",
-  )
-  files = migrated(tmp_path)
-  assert "import tensorflow.compat.v1 as tf" in files["layers.py"]
-  # A module that is imported later must not switch behavior.
-  assert "disable_v2_behavior" not in files["layers.py"]
-  # `layers` may build its graph when it is imported.
-  main = files["main.py"]
-  assert main.index("disable_v2_behavior()") < main.index("import layers")
+def test_names_behind_questions_do_not_tell(tmp_path):
+  text = f"{_OLD}if hasattr(tf, 'Session'): tf.Session()\n"
+  write(tmp_path, old=text)
+  assert scanned(tmp_path) == {"old.py": ["LS101"]}
 
 
-def test_a_single_file_is_read_as_part_of_its_project(tmp_path):
-  (tmp_path / "setup.py").write_text("")
-  main = "import tensorflow as tf\nimport model\nmodel.f()\n"
-  write(tmp_path, main=main, model=_KERAS)
-  path = tmp_path / "model.py"
-  (found,) = scanned(path).values()
-  assert found == {"model.py": ["LS101"]}
-  (found,) = scanned(tmp_path / "main.py").values()
-  assert found == {"main.py": ["LS202"]}
-
-
-def test_a_home_folder_is_no_project(tmp_path, monkeypatch):
-  (tmp_path / ".git").mkdir()
-  monkeypatch.setenv("HOME", str(tmp_path))
-  write(
-    tmp_path, {"other/main": "import model\nmodel.f()\n", "a/model": _KERAS}
-  )
-  assert trees.find_root(str(tmp_path / "a" / "model.py")) == str(
-    tmp_path / "a"
-  )
-  monkeypatch.setenv("HOME", str(tmp_path / "other"))
-  assert trees.find_root(str(tmp_path / "a" / "model.py")) == str(tmp_path)
-
-
-_PORT = ": if this is Python 2, run 2to3 first"
-
-
-def test_python_2_after_a_magic(tmp_path):
-  sources = [_OLD, "%matplotlib inline\nprint 'x'"]
-  cells = [{"cell_type": "code", "source": source} for source in sources]
-  (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
-  report = scanner.scan([str(tmp_path)])
-  assert "LS101" in {each.code for each in report.findings}
-  (error,) = report.errors
-  assert ":cell 2: cannot be parsed: line 2: Missing paren" in error
-  assert error.endswith(_PORT)
+# What starts programs, and what it gets.
 
 
 @pytest.mark.parametrize(
-  "text",
+  "start",
   [
-    "print 'Python 2'",
-    "exec 'x = 1'",
-    "try:\n  pass\nexcept E, e:\n  pass",
-    "x = 0777",
-    "if x:\n        y\n\tz",
+    "if __name__ == '__main__':\n  model.f()\n",
+    "from absl import app\napp.run(model.f)\n",
+    "import tensorflow.compat.v1 as tf\ntf.app.run()\n",
+    "model.f()\n",
   ],
 )
-def test_python_2(text, tmp_path, capsys):
-  write(tmp_path, old=f"{_OLD}{text}\n", main=_OLD)
-  report = scanner.scan([str(tmp_path)])
-  (project,) = report.projects
-  assert project.unreadable == 1
-  assert {f.path.rpartition("/")[2] for f in report.findings} == {"main.py"}
-  (error,) = report.errors
-  assert "old.py:" in error and ": cannot be parsed: " in error
-  assert error.endswith(_PORT)
-  before = (tmp_path / "old.py").read_text()
-  assert cli.main(["migrate", "--write", str(tmp_path)]) == 2
-  assert (tmp_path / "old.py").read_text() == before
-  assert "lossscale" in (tmp_path / "main.py").read_text()
-  (line,) = capsys.readouterr().err.splitlines()
-  assert line.endswith(error)
+def test_start_files_get_the_calls(start, tmp_path):
+  write(
+    tmp_path,
+    {"lib/__init__": "", "lib/model": f"{_KERAS}def f(): tf.Session()\n"},
+    main=f"{_TF}from lib import model\n{start}",
+  )
+  files = migrated(tmp_path)
+  assert files["main.py"].startswith(
+    "import tf_compat_lossscale as tfl\ntfl.use_keras_2()"
+  )
+  assert "disable_v2_behavior()" in files["main.py"]
+  assert "use_keras_2" not in files["lib/model.py"]
+  assert "disable_v2_behavior" not in files["lib/model.py"]
 
 
-def test_broken_code_is_not_python_2(tmp_path):
-  write(tmp_path, old=f"{_OLD}x = (\n")
-  (error,) = scanner.scan([str(tmp_path)]).errors
-  assert "2to3" not in error
+def test_a_start_file_without_tensorflow_gets_the_calls(tmp_path):
+  graph = f"{_OLD}g = tf.placeholder(tf.float32)\n"
+  for end in (_MAIN, "graph.f()\n"):
+    text = f"from lib import graph\n{end}"
+    write(tmp_path, {"lib/graph": graph}, main=text)
+    main = migrated(tmp_path)["main.py"]
+    assert main.startswith("import tensorflow.compat.v1 as tf\ntf.disable_v2_")
+    assert main.index("disable_v2") < main.index("from lib")
+
+
+def test_a_program_gets_what_its_own_files_need(tmp_path):
+  write(
+    tmp_path,
+    old=f"{_OLD_1}{_MAIN}",
+    new=f"{_TF}import model\n@tf.function\ndef f(): pass\n{_MAIN}",
+    model=_KERAS,
+    plain=f"{_TF}@tf.function\ndef f(): pass\n{_MAIN}",
+  )
+  files = migrated(tmp_path)
+  assert "use_keras_2" in files["new.py"]
+  assert "use_keras_2" not in files["plain.py"]
+  assert "disable_v2_behavior" in files["old.py"]
+  assert "disable_v2_behavior" not in files["new.py"]
+
+
+def test_a_package_makes_the_calls_before_its_module(tmp_path):
+  write(
+    tmp_path,
+    {
+      "lib/__init__": "from lib import model\n",
+      "lib/__main__": "from . import model\nmodel.f()\n",
+      "lib/model": _KERAS,
+    },
+  )
+  files = migrated(tmp_path)
+  for name in ("__init__", "__main__"):
+    assert "use_keras_2()" in files[f"lib/{name}.py"]
+
+
+def test_without_a_start_file_one_line_says_what_to_add(tmp_path):
+  text = f"{_KERAS}def f(): tf.Session(), tf.contrib.layers.flatten\n"
+  write(
+    tmp_path, {"lib/__init__": "from lib import model\n", "lib/model": text}
+  )
+  files = migrated(tmp_path)
+  assert not any("use_keras_2" in text for text in files.values())
+  (found,) = scanner.scan([str(tmp_path)]).findings
+  assert (found.code, found.state) == ("LS206", findings.BY_HAND)
+  assert found.path.endswith("lib/model.py")
+  assert found.message == (
+    "add `import tf_compat_lossscale as tfl; tfl.use_keras_2(); tfl.install(); "
+    "import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()` at the top "
+    "of the file that starts it: none of these files does"
+  )
+  write(tmp_path, main=f"import lib.model\n{_MAIN}")
+  assert "LS206" not in str(scanned(tmp_path))
+
+
+def test_a_start_file_that_others_import_leaves_eager_mode_to_them(tmp_path):
+  start = "import tensorflow.compat.v1 as tf\n"
+  write(
+    tmp_path,
+    main=f"{start}tf.enable_eager_execution()\nimport lib\nlib.f()\n",
+    lib=f"{start}tf.train.experimental.LossScale\n"
+    "if __name__ == '__main__': tf.Session().run(tf.placeholder(tf.int8))\n",
+  )
+  call = 'if __name__ == "__main__":\n  tf.disable_v2_behavior()\n'
+  assert call in migrated(tmp_path)["lib.py"]
+
+
+def test_the_nearest_module_of_a_name_counts(tmp_path):
+  main = f"import tensorflow as tf\nimport model\n{_MAIN}"
+  write(
+    tmp_path,
+    {"a/main": main, "a/model": _KERAS, "b/main": main, "b/model": _TF},
+  )
+  files = migrated(tmp_path)
+  assert "use_keras_2" in files["a/main.py"]
+  assert "use_keras_2" not in files["b/main.py"]
 
 
 def test_what_stops_a_program_is_listed_after_migrate_too(tmp_path):
   text = f"{_OLD_1}tf.contrib.layers.flatten(x)\ntf.contrib.quantize.f(x)\n"
-  text += "import npu_bridge\n"
-  write(tmp_path, old=text)
-  (found,) = scanned(tmp_path).values()
-  assert {"LS301", "LS302", "LS203"} <= {*found["old.py"]}
-  files = migrated(tmp_path)
-  assert "tfl.install()" in files["old.py"]
-  (found,) = scanned(tmp_path).values()
-  assert found == {"old.py": ["LS302", "LS302"]}
+  write(tmp_path, old=f"{text}import npu_bridge\n")
+  assert {"LS301", "LS302", "LS203"} <= {*scanned(tmp_path)["old.py"]}
+  assert "tfl.install()" in migrated(tmp_path)["old.py"]
+  assert scanned(tmp_path) == {"old.py": ["LS302", "LS302"]}
   assert cli.main(["scan", str(tmp_path)]) == 1
 
 
@@ -365,15 +336,12 @@ def test_the_call_that_restores_private_modules_says_which(tmp_path):
 )
 def test_names_that_are_tried_out_stop_nothing(text, tmp_path):
   write(tmp_path, old=f"{_OLD}{text}")
-  (found,) = scanned(tmp_path).values()
-  assert found == {"old.py": ["LS101"]}
+  assert scanned(tmp_path) == {"old.py": ["LS101"]}
 
 
 def test_the_environment_variable_chooses_keras_2(tmp_path):
-  write(
-    tmp_path,
-    old=f"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n{_KERAS}",
-  )
+  text = f"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n{_KERAS}"
+  write(tmp_path, old=text)
   assert "use_keras_2" not in migrated(tmp_path)["old.py"]
 
 
@@ -386,17 +354,70 @@ def test_keras_finds_optimizers_by_their_names(tmp_path):
   assert "install" not in migrated(tmp_path)["old.py"]
 
 
-def test_a_script_that_others_import_leaves_eager_mode_to_them(tmp_path):
-  start = "import tensorflow.compat.v1 as tf\n"
-  write(
-    tmp_path,
-    main=f"{start}tf.enable_eager_execution()\nimport lib\nlib.f()\n",
-    lib=f"{start}tf.train.experimental.LossScale\n"
-    "if __name__ == '__main__': tf.Session().run(tf.placeholder(tf.int8))\n",
+def test_keras_by_itself_is_keras_2(tmp_path):
+  text = f"import keras\n{_OLD_1}"
+  write(tmp_path, old=text)
+  assert migrated(tmp_path)["old.py"].startswith(
+    "import tf_compat_lossscale as tfl\n"
+    "tfl.use_keras_2()  # Before TensorFlow is imported.\n"
+    "tfl.install()  # For keras.\nimport keras\n"
   )
-  files = migrated(tmp_path)
-  call = 'if __name__ == "__main__":\n  tf.disable_v2_behavior()\n'
-  assert call in files["lib.py"]
+  write(tmp_path, old=text.replace("tf.Session", "tf.function"))
+  assert "tfl.use_keras_2" in migrated(tmp_path)["old.py"]
+  write(tmp_path, old=f"import keras\n{_TF}import tf_compat_lossscale\n")
+  assert not scanned(tmp_path)
+
+
+def test_tensorboard_is_a_package_of_its_own(tmp_path, monkeypatch):
+  monkeypatch.setattr(hints, "is_missing", lambda name: name == "tensorboard")
+  callback = "tf.keras.callbacks.TensorBoard('logs')\n"
+  write(tmp_path, old=f"{_OLD}{callback}")
+  report = scanner.scan([str(tmp_path)], scanner.Options(target=(2, 21)))
+  (found,) = [f for f in report.findings if "tensorboard" in f.message]
+  assert found.name == "tf.keras.callbacks.TensorBoard"
+  assert found.message == "pip install 'tensorboard==2.21.*'"
+
+
+def test_migrate_calls_few_functions(tmp_path):
+  """Counts the functions of this package that `migrate --write` calls."""
+  lines = (
+    "import tensorflow as tf",
+    "scale = tf.train.experimental.DynamicLossScale(2.0 ** 15)",
+    "opt = tf.train.AdamOptimizer(0.1)",
+    "opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(opt, scale)",
+    "with tf.Session() as session:",
+    "  loss = tf.square(tf.get_variable('x', []))",
+    "  session.run(opt.minimize(loss))",
+  )
+  path = tmp_path / "train.py"
+  counts = []
+  for _ in range(2):  # The first call imports modules and reads tables.
+    path.write_text("\n".join(lines) + "\n")
+    counts.append(0)
+    sys.setprofile(lambda frame, event, _: count(counts, frame, event))
+    try:
+      assert cli.main(["migrate", "--write", str(path)]) == 0
+    finally:
+      sys.setprofile(None)
+  assert "tfl.DynamicLossScale" in path.read_text()
+  assert 200 < counts[1] <= 500
+
+
+def count(counts, frame, event):
+  """Counts a call; comprehensions are no functions from Python 3.12 on."""
+  code = frame.f_code
+  is_ours = "/tf_compat_lossscale/" in code.co_filename
+  counts[-1] += event == "call" and is_ours and not code.co_name.startswith("<")
+
+
+def test_a_missing_package_has_one_line(tmp_path, monkeypatch):
+  monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
+  write(tmp_path, a=f"{_KERAS}{_MAIN}", b=f"{_KERAS}{_MAIN}")
+  report = scanner.scan([str(tmp_path)], scanner.Options(target=(2, 21)))
+  found = [f for f in report.findings if f.code == "LS303"]
+  assert [(f.name, f.message, f.note) for f in found] == [
+    ("Keras 2", "pip install 'tf_keras==2.21.*'", "for 1 more file, too")
+  ]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -410,20 +431,58 @@ def test_ends_of_lines(end, tmp_path):
 
 def test_codes_are_selected_and_ignored(tmp_path):
   write(tmp_path, old=f"{_OLD_1}y = tf.train.experimental.LossScale")
-  (found,) = scanned(tmp_path, select=("LS1",)).values()
-  assert found == {"old.py": ["LS101", "LS101"]}
-  (found,) = scanned(tmp_path, ignore=("LS1", "LS204")).values()
-  assert found == {"old.py": ["LS201"]}
+  assert scanned(tmp_path, select=("LS1",)) == {"old.py": ["LS101", "LS101"]}
+  assert scanned(tmp_path, ignore=("LS1", "LS204")) == {"old.py": ["LS201"]}
 
 
-def test_a_loop_of_links_ends(tmp_path):
-  write(tmp_path, old=_OLD)
-  (tmp_path / "loop").symlink_to(tmp_path)
-  (tmp_path / "self.py").symlink_to(tmp_path / "self.py")
+# Python 2.
+
+_PORT = ": if this is Python 2, run 2to3 first"
+
+
+def test_python_2_after_a_magic(tmp_path):
+  cells = [
+    {"cell_type": "code", "source": source}
+    for source in (_OLD, "%matplotlib inline\nprint 'x'")
+  ]
+  (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
   report = scanner.scan([str(tmp_path)])
+  assert "LS101" in {each.code for each in report.findings}
   (error,) = report.errors
-  assert "self.py" in error
-  assert [f.code for f in report.findings] == ["LS101"]
+  assert ":cell 2: cannot be parsed: line 2: Missing paren" in error
+  assert error.endswith(_PORT)
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    "print 'Python 2'",
+    "exec 'x = 1'",
+    "try:\n  pass\nexcept E, e:\n  pass",
+    "x = 0777",
+    "if x:\n        y\n\tz",
+  ],
+)
+def test_python_2(text, tmp_path, capsys):
+  write(tmp_path, old=f"{_OLD}{text}\n", main=_OLD)
+  report = scanner.scan([str(tmp_path)])
+  assert report.files == 1
+  assert {f.path.rpartition("/")[2] for f in report.findings} == {"main.py"}
+  (error,) = report.errors
+  assert "old.py:" in error and ": cannot be parsed: " in error
+  assert error.endswith(_PORT)
+  before = (tmp_path / "old.py").read_text()
+  assert cli.main(["migrate", "--write", str(tmp_path)]) == 2
+  assert (tmp_path / "old.py").read_text() == before
+  assert "lossscale" in (tmp_path / "main.py").read_text()
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.endswith(error)
+
+
+def test_broken_code_is_not_python_2(tmp_path):
+  write(tmp_path, old=f"{_OLD}x = (\n")
+  (error,) = scanner.scan([str(tmp_path)]).errors
+  assert "2to3" not in error
 
 
 if __name__ == "__main__":

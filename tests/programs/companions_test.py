@@ -11,9 +11,7 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import companions
 
 _MINOR = ".".join(map(str, helpers.RELEASE[:2]))
 _COMMANDS = {
@@ -82,15 +80,10 @@ def test_modules_of_keras_2_for_tensorflow_addons(monkeypatch):
     exec(code, vars(found))
   assert found.keras_tensor.__name__ == "tf_keras.src.engine.keras_tensor"
   assert "keras.src.engine" not in sys.modules
-  log = patching.UndoLog()
-  watcher = companions.Companions(log)
-  watcher.start()
-  try:
-    monkeypatch.setattr(which_keras, "is_keras_3", lambda: True)
+  with tfl.installed():
+    monkeypatch.setattr(which_keras, "is_keras_3", lambda *package: True)
     with pytest.raises(ModuleNotFoundError, match="run --keras2"):
       exec(code, vars(found))
-  finally:
-    watcher.stop()
   with pytest.raises(ModuleNotFoundError, match=r"^No module named"):
     exec(code, vars(found))
 

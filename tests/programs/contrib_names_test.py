@@ -8,26 +8,30 @@ import json
 import re
 import sys
 
+import contrib_table
 import helpers
 import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import contrib_hints
-from tf_compat_lossscale.programs import contrib_names
+from tf_compat_lossscale.programs import hints
 
 # Prints the rows of the table that cannot be loaded, with the errors, and those
 # that can be called.
 _USE_EACH_ROW = """
 import importlib, json
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import contrib_names
+from tf_compat_lossscale.programs import tables
 tfl.install()
 wrong, callables = {}, []
-for module, names in contrib_names.TABLE.names.items():
+start = "tensorflow.contrib."
+for full, names in tables.TABLE.names.items():
+  if not full.startswith(start):
+    continue
+  module = full.removeprefix(start)
   try:
-    served = importlib.import_module(f"tensorflow.contrib.{module}")
+    served = importlib.import_module(full)
   except ImportError as error:
     wrong.update(dict.fromkeys((f"{module}.{x}" for x in names), str(error)))
     continue
@@ -37,9 +41,10 @@ for module, names in contrib_names.TABLE.names.items():
         callables.append(f"{module}.{name}")
     except AttributeError as error:
       wrong[f"{module}.{name}"] = str(error)
-for module in contrib_names.TABLE.modules:
+for module in tables.TABLE.modules:
   try:
-    importlib.import_module(f"tensorflow.contrib.{module}")
+    if module.startswith(start):
+      importlib.import_module(module)
   except ImportError as error:
     wrong[module] = str(error)
 print(json.dumps([wrong, callables]))
@@ -48,7 +53,7 @@ print(json.dumps([wrong, callables]))
 _GONE_SINCE_2_16 = {"data.CheckpointInputPipelineHook"}
 # Rows that need a package which is no requirement.
 _TENSORBOARD = {
-  f"tensorboard.{name}" for name in contrib_names.TABLE.names["tensorboard"]
+  f"tensorboard.{name}" for name in contrib_table.NAMES["tensorboard"]
 }
 
 
@@ -61,7 +66,7 @@ def test_each_row_is_what_tensorflow_1_had():
   recorded = json.loads(path.read_text("utf-8"))["signatures"]
   names = {
     f"{module}.{name}"
-    for module, names in contrib_names.TABLE.names.items()
+    for module, names in contrib_table.NAMES.items()
     for name in names
   }
   assert names & set(recorded) - set(wrong) <= set(callables)
@@ -170,9 +175,9 @@ def test_xla_is_where_it_was():
 
 def test_advice_holds_on_the_release(monkeypatch):
   monkeypatch.setattr(which_keras, "find_release", lambda: (2, 15))
-  assert "tensorflow_addons" in contrib_hints.explain_absence("image.rotation")
+  assert "tensorflow_addons" in hints.explain_contrib("image.rotation")
   monkeypatch.setattr(which_keras, "find_release", lambda: (2, 16))
-  assert "addons" not in contrib_hints.explain_absence("image.rotation")
+  assert "addons" not in hints.explain_contrib("image.rotation")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +190,7 @@ def test_advice_holds_on_the_release(monkeypatch):
   ],
 )
 def test_the_error_names_what_to_use(path, says):
-  assert re.search(says, contrib_hints.explain_absence(path))
+  assert re.search(says, hints.explain_contrib(path))
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -289,10 +294,10 @@ def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
 
 
 def test_the_table_is_sound():
-  for module, names in contrib_names.TABLE.names.items():
+  for module, names in contrib_table.NAMES.items():
     for name, target in names.items():
       assert target.count(".") >= 1, (module, name)
-  assert sum(map(len, contrib_names.TABLE.names.values())) > 300
+  assert sum(map(len, contrib_table.NAMES.values())) > 300
 
 
 if __name__ == "__main__":

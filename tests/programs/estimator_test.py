@@ -168,7 +168,7 @@ def test_says_what_to_install():
 def test_run_chooses_keras_2(tmp_path):
   text = "import tensorflow as tf\ntf.estimator.RunConfig()\n"
   path = tmp_path / legacy_processes.program(tmp_path, text)
-  assert program_choices.choose(str(path), [])[:2] == (2, 2)
+  assert program_choices.choose(path)[:2] == (2, 2)
 
 
 _WORKER = """

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 
 import helpers
@@ -20,8 +21,11 @@ import program_choices
 import pytest
 
 from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.cli import main
+from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import launch
-from tf_compat_lossscale.programs import program_modules
+from tf_compat_lossscale.programs import program_files
 
 _TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
 
@@ -161,10 +165,10 @@ def test_ctrl_c(tmp_path):
 )
 def test_chooses_by_the_source(text, expected, tmp_path):
   program(tmp_path, _TF1, "helper.py")
-  path = str(tmp_path / program(tmp_path, text))
-  choice = program_choices.choose(path, [str(tmp_path)])
+  path = tmp_path / program(tmp_path, text)
+  choice = program_choices.choose(path)
   assert (choice.tensorflow, choice.keras) == expected
-  choice = program_choices.choose(path, [str(tmp_path)], tensorflow=2, keras=3)
+  choice = program_choices.choose(path, tensorflow=2, keras=3)
   assert (choice.tensorflow, choice.keras) == (2, 3)
 
 
@@ -184,14 +188,14 @@ def test_chooses_by_the_source(text, expected, tmp_path):
   ],
 )
 def test_chooses_optimizers(text, optimizers, expected, tmp_path):
-  path = str(tmp_path / program(tmp_path, text))
-  choice = program_choices.choose(path, [str(tmp_path)], optimizers=optimizers)
+  path = tmp_path / program(tmp_path, text)
+  choice = program_choices.choose(path, optimizers=optimizers)
   assert (choice.keras, choice.optimizers) == expected
 
 
 def test_keras_3_has_no_legacy_optimizers():
-  with pytest.raises(launch.RunError, match="--keras2 instead"):
-    program_choices.choose(None, [], keras=3, optimizers="legacy")
+  with pytest.raises(choices.RunError, match="--keras2 instead"):
+    program_choices.choose("none.py", keras=3, optimizers="legacy")
 
 
 def test_a_program_is_read_with_its_own_modules(tmp_path):
@@ -205,19 +209,130 @@ def test_a_program_is_read_with_its_own_modules(tmp_path):
     "pkg/e.py": "print 'two'",
     "unrelated.py": "import tensorflow as tf\ntf.Session()",
   }.items():
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-  found = program_modules.Program(str(tmp_path / "main.py"), [str(tmp_path)])
-  names = [source.path[len(str(tmp_path)) + 1 :] for source in found.sources]
-  assert sorted(names) == [
-    "a.py",
-    "c.py",
-    "main.py",
-    "pkg/__init__.py",
-    "pkg/b.py",
-    "pkg/d.py",
+    program(tmp_path, text, name)
+  found = program_files.read_program([str(tmp_path / "main.py")])
+  levels = [
+    sorted(source.path[len(str(tmp_path)) + 1 :] for source in level)
+    for level in found.levels
   ]
+  assert levels == [
+    ["main.py"],
+    ["a.py", "pkg/__init__.py", "pkg/b.py"],
+    ["c.py", "pkg/d.py"],
+  ]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+  """Returns the folder of a project, which is also the current folder."""
+  for name in (
+    *("train.py", "pkg/__init__.py", "pkg/__main__.py", "pkg/model.py"),
+    *("pkg/tests/conftest.py", "pkg/tests/model_test.py", "tests/helper.py"),
+    *("tests/test_scale.py", "tests/deep/test_deep.py", "build/test_copy.py"),
+  ):
+    program(tmp_path, "", name)
+  monkeypatch.chdir(tmp_path)
+  return tmp_path
+
+
+@pytest.mark.parametrize(
+  ("words", "expected"),
+  [
+    ("-m pytest tests", "tests/deep/test_deep.py tests/test_scale.py"),
+    ("-m pytest -q tests/test_scale.py::test_it", "tests/test_scale.py"),
+    ("-m pytest pkg/tests", "pkg/tests/conftest.py pkg/tests/model_test.py"),
+    ("-m unittest tests/test_scale.py -f", "tests/test_scale.py"),
+    ("-m cProfile -o out train.py --flag", "train.py"),
+    ("-m pkg --its=flags", "pkg/__main__.py"),
+    ("-m pkg.model train.py tests", "pkg/model.py"),
+    ("-m no_such_module", ""),
+    ("pkg", "pkg/__main__.py"),
+    ("train.py pkg", "train.py"),
+    ("no_such.py", ""),
+  ],
+)
+def test_files_that_a_command_starts(words, expected, project):
+  read = program_files.read_program(words.split())
+  files = [os.path.relpath(each.path) for each in [*read.levels, []][0]]
+  assert sorted(files) == expected.split()
+
+
+def test_pythons_own_modules_are_not_read(project):
+  (level,) = program_files.read_program(["-m", "unittest"]).levels
+  assert os.path.basename(os.path.dirname(level[0].path)) == "unittest"
+
+
+@pytest.mark.parametrize(
+  "code",
+  ["import pkg.model", "if 1:\n  import tensorflow as tf\n  tf.Session()"],
+)
+def test_code_of_a_command_decides(code, project):
+  program(project, _TF1, "pkg/model.py")
+  read = program_files.read_program(["-c", code, "-x"])
+  assert choices.choose(read, choices.Options()).tensorflow == 1
+
+
+def test_an_installed_program_is_read(project, monkeypatch):
+  installed = project / "lib" / "site-packages"
+  for name, text in {
+    "segnet/__init__.py": "",
+    "segnet/__main__.py": "from segnet import cli\ncli.main()\n",
+    "segnet/cli.py": "from segnet import model\nimport keras_lib\n",
+    "segnet/model.py": _TF1,
+    "keras_lib/__init__.py": "import tensorflow as tf\ntf.function(f)\n",
+  }.items():
+    program(installed, text, name)
+  program(
+    project,
+    "#!/usr/bin/python\nimport re, sys\nfrom segnet.cli import main\nmain()",
+    "bin/segnet-train",
+  )
+  monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
+  monkeypatch.setattr(sysconfig, "get_path", lambda name: str(project / "bin"))
+  for words in (["bin/segnet-train"], ["-m", "segnet"]):
+    read = program_files.read_program(words)
+    assert read.packages == ["segnet"]
+    choice = choices.choose(read, choices.Options())
+    assert "tf.placeholder, model.py line 2" in choice.explain()
+
+
+_EXPLAINED = """\
+train.py --x: run with --tf1 --keras2
+TensorFlow 1: by
+  train.py:5: tf.Session (TensorFlow 1)
+  train.py:6: tf.function (TensorFlow 2)
+Keras 2: tf.train.experimental.LossScale, train.py line 4
+tf.keras.optimizers: the legacy classes
+put back: tf.contrib.crf, tf.train.experimental.LossScale
+missing: no_such: pip install no_such (train.py:3)
+missing: TensorFlow 2 has no tf.contrib.gan: """
+
+
+def test_explain(project, monkeypatch, capsys):
+  monkeypatch.setitem(hints.COMPANIONS, "no_such", "")
+  text = """import tensorflow as tf
+import helper
+import no_such
+tf.train.experimental.LossScale
+tf.Session()
+tf.function(f)
+"""
+  program(project, text, "train.py")
+  program(project, "import tensorflow as tf\ntf.contrib.crf", "helper.py")
+  with open("helper.py", "a") as file:
+    file.write("\ntf.contrib.gan.x")
+  assert main.main(["run", "--explain", "train.py", "--x"]) == 0
+  assert capsys.readouterr().out.startswith(_EXPLAINED)
+  assert main.main(["run", "--explain", "--tf2", "-m", "pkg"]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[1].startswith("TensorFlow 2: an option")
+
+
+def test_a_notebook_is_not_run(project):
+  code, _, err = run("old.ipynb", cwd=project)
+  (line,) = err.splitlines()
+  assert code == 2 and "migrate --write old.ipynb" in line
+  assert "-m nbconvert" in line
 
 
 def test_says_its_choice_in_a_line(tmp_path):
@@ -241,8 +356,8 @@ def test_says_its_choice_in_a_line(tmp_path):
 )
 def test_a_program_without_tensorflow_is_not_announced(text, shown, tmp_path):
   path = str(tmp_path / program(tmp_path, text))
-  choice = program_choices.choose(path, [str(tmp_path)])
-  assert choice.reason == ("TensorFlow 2 code" if shown else "")
+  choice = program_choices.choose(path)
+  assert (choice.decision is not None) == shown
 
 
 _LAUNCHER = """
@@ -306,20 +421,21 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
   monkeypatch.setattr(os, "execve", execve)
   with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
   path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
-  with pytest.raises(launch.RunError, match="pip install"):
-    launch.run([path])
+  with pytest.raises(choices.RunError, match="pip install"):
+    launch.run([path], choices.Options())
   path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
   with pytest.raises(SystemExit, match="without"):
-    launch.run([path])
+    launch.run([path], choices.Options())
 
 
 def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
   """Checks the way of systems without `exec`, such as Windows."""
   name = program(tmp_path, "import sys; print(sys.argv); sys.exit(7)")
   code = f"""if True:
+    from tf_compat_lossscale.programs import choices
     from tf_compat_lossscale.programs import launch
     launch._CAN_REPLACE_PROCESS = False
-    launch.run([{name!r}, "x"], quiet=True)
+    launch.run([{name!r}, "x"], choices.Options(), quiet=True)
   """
   expected = (7, f"[{name!r}, 'x']\n", "")
   assert plain("-c", code, cwd=tmp_path) == expected
@@ -334,7 +450,9 @@ def test_needs_no_installation(tmp_path):
     hook = sys.meta_path[0]
     assert type(hook).__module__ == "tf_compat_lossscale.programs.import_hooks"
     assert not {*sys.argv[1:]} & {*map(os.path.realpath, sys.path)}, sys.path
-    hook.watchers[-1]._then = lambda module: print(module.name)
+    watchers = [w for w in hook.watchers if vars(w).get("_then")]
+    (watcher,) = [w for w in watchers if w._name == "tensorflow"]
+    watcher._then = lambda module: print(module.name)
     import tensorflow
   """
   folders = [os.path.realpath(path) for path in (launch._SITE, helpers.ROOT)]

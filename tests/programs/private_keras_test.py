@@ -151,7 +151,7 @@ def test_with_keras_3_programs_get_the_copy():
 def test_names_that_keras_3_lacks_say_keras_2(text, keras, tmp_path):
   path = tmp_path / "program.py"
   path.write_text(text + "\n", "utf-8")
-  assert program_choices.choose(str(path), []).keras == keras
+  assert program_choices.choose(path).keras == keras
 
 
 if __name__ == "__main__":

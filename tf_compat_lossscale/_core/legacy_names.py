@@ -242,3 +242,34 @@ _read_table()
 def get_current_name(name: str) -> str:
   """Returns the name that this package has for a legacy name."""
   return name.removesuffix("_v1")
+
+
+def find_module_home(place: Place) -> str | None:
+  """Returns the module of this package that has all names of a place, or None.
+
+  `train.experimental` had more than this package has: its result is None.
+  """
+  homes = set(NAMES_IN.get(place, {}).values())
+  if not homes or place.module == "train.experimental":
+    return None
+  home = homes.pop()
+  private = place.module.startswith("python.training")
+  if private or home in ("keras", "contrib"):
+    return f"tf_compat_lossscale.{home}"
+  return "tf_compat_lossscale"
+
+
+@functools.lru_cache(1 << 16)
+def find_home(name: str) -> str | None:
+  """Returns the module of this package that has or replaces `name`, or None.
+
+  Args:
+    name: A full name, such as "tensorflow.train.experimental.LossScale".
+  """
+  place = find_place(name)
+  if place is None:
+    return None
+  module, _, last = name.rpartition(".")
+  parent = find_place(module)
+  homes = NAMES_IN.get(parent, {}) if parent else {}
+  return homes.get(last) or find_module_home(place)

@@ -41,6 +41,10 @@ class UndoLog:
     """Returns whether `undo` has still to take back that `value` was set."""
     return any(change.after is value for change in self._changes)
 
+  def has_supplied(self, name: str) -> bool:
+    """Returns whether the module called `name` was supplied."""
+    return any(each == name for each, _ in self._supplied)
+
   def supply(self, name: str, module: types.ModuleType) -> types.ModuleType:
     """Notes that the import of the module called `name` gives `module`.
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -121,10 +123,30 @@ def find_folder(package: str) -> str | None:
   Args:
     package: A name without a dot. The package is not imported.
   """
-  spec = importlib.machinery.PathFinder.find_spec(package)
+  spec = find_spec(package)
   if spec is None or spec.origin is None:
     return None
   return os.path.dirname(spec.origin)
+
+
+def find_spec(
+  name: str, path: Sequence[str] | None = None
+) -> importlib.machinery.ModuleSpec | None:
+  """Returns the spec of a module, or None; imports nothing.
+
+  Args:
+    name: The module's dotted name.
+    path: The folders to search; by default `sys.path`.
+  """
+  first, *rest = name.split(".")
+  spec = importlib.machinery.PathFinder.find_spec(first, path)
+  for part in rest:
+    folders = spec.submodule_search_locations if spec is not None else None
+    if folders is None:
+      return None
+    first = f"{first}.{part}"
+    spec = importlib.machinery.PathFinder.find_spec(first, folders)
+  return spec
 
 
 def find_release() -> tuple[int, int] | None:
@@ -144,3 +166,12 @@ def find_release() -> tuple[int, int] | None:
     if match:
       return int(match[1]), int(match[2])
   return None
+
+
+@functools.cache
+def find_keras_2() -> str:
+  """Returns the package that has Keras 2's own modules, such as "keras.src"."""
+  release = find_release()
+  is_apart = release is not None and release >= WITH_KERAS_3
+  name = "tf_keras" if is_apart else "keras"
+  return name if find_spec(f"{name}.src") is None else f"{name}.src"

@@ -28,12 +28,15 @@ class Parser(argparse.ArgumentParser):
     """Returns the options that the help page names."""
     return re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", self.format_help())
 
-  def refuse(self, words: Sequence[str], others: Parser) -> NoReturn:
+  def refuse(
+    self, words: Sequence[str], others: Parser, hint: str = ""
+  ) -> NoReturn:
     """Reports words of the command line that no parser takes.
 
     Args:
       words: The words, at least one.
       others: A parser that may take the words elsewhere on the command line.
+      hint: What the user may have meant, if no option has a similar name.
     """
     option = words[0].partition("=")[0]
     meant = ""
@@ -42,7 +45,12 @@ class Parser(argparse.ArgumentParser):
       name = max(self.prog, others.prog, key=len).rpartition(" ")[2]
       meant = f" ({option} goes {place} {name})"
     elif option.startswith("-"):
-      meant = wrong_values.suggest(option, self.list_options())
+      # Without dashes, which all options have, only near names are close.
+      options = {each.lstrip("-"): each for each in self.list_options()}
+      close = wrong_values.find_close(option.lstrip("-"), options)
+      meant = f" (did you mean {options[close]!r}?)" if close else ""
+    if hint and not meant:
+      meant = f" ({hint})"
     self.error(f"unrecognized arguments: {' '.join(words)}{meant}")
 
   def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -9,40 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import importlib
 import os
 import sys
 from typing import Any
 from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._version import __version__
-from tf_compat_lossscale.cli import convert
-from tf_compat_lossscale.cli import doctor
-from tf_compat_lossscale.cli import errors
-from tf_compat_lossscale.cli import inspect
-from tf_compat_lossscale.cli import migrate
-from tf_compat_lossscale.cli import plot
-from tf_compat_lossscale.cli import run
-from tf_compat_lossscale.cli import scan
-from tf_compat_lossscale.cli import version
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.cli import errors
 
 _MISTAKE = 2
 _INTERRUPTED = 130  # 128 plus the number of SIGINT, as shells report it.
 _INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h.
 
 
-# Each module has `SUMMARY`, a line of `tf-lossscale --help`; `add_arguments`,
-# which takes the subcommand's parser; and `execute`, which takes the arguments,
-# runs the subcommand and returns the exit status.
-_COMMANDS: Mapping[str, Any] = {
-  "version": version,
-  "run": run,
-  "scan": scan,
-  "migrate": migrate,
-  "inspect": inspect,
-  "convert": convert,
-  "doctor": doctor,
-  "plot": plot,
+# Each is a module that has `SUMMARY`, a line of `tf-lossscale --help`;
+# `add_arguments`, which takes the subcommand's parser; and `execute`, which
+# takes the arguments, runs the subcommand and returns the exit status. They are
+# imported in `main`, so that Ctrl-C meanwhile is no traceback.
+_COMMANDS = (
+  *("version", "run", "scan", "migrate"),
+  *("inspect", "convert", "doctor", "plot"),
+)
+
+# Option of other tools -> what it is here, for a command that lacks the option.
+_MEANT: Mapping[str, Mapping[str, str]] = {
+  "scan": {
+    **dict.fromkeys(
+      ("--fix", "--write", "--in-place", "--inplace", "-w", "-i"),
+      "tf-lossscale migrate --write makes the edits",
+    ),
+    "--dry-run": "scan edits nothing",
+    "--json": "use --format=json",
+  },
+  "migrate": {
+    **dict.fromkeys(
+      ("--fix", "--in-place", "--inplace", "-w", "-i"), "use --write"
+    ),
+    "--dry-run": "without --write, migrate edits nothing",
+    "--json": "use --format=json",
+  },
+  "inspect": {"--json": "use --format=json"},
 }
 
 
@@ -59,29 +69,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     SystemExit: An argument, or the file that it names, is wrong (status 2), or
       there is an error in this package (status 70).
   """
+  words = list(sys.argv[1:] if argv is None else argv)
   _open_closed_streams()
-  words, program = run.split_words(sys.argv[1:] if argv is None else argv)
-  parser, subparsers = _make_parsers()
-  arguments, others = parser.parse_known_args(words)
-  name = arguments.command
-  if others:
-    _refuse(others, words, parser, subparsers.get(name))
-  if name is None:
-    parser.error("the following arguments are required: COMMAND")
-  arguments.program = program
-  prefix = f"{parser.prog} {name}"
   try:
-    status: int = _COMMANDS[name].execute(arguments)
-    sys.stdout.flush()
+    return _run_command(words)
   except BrokenPipeError:
     # The reader of the output, such as `head`, has ended.
     _drop_output()
     return 0
   except KeyboardInterrupt:
-    if arguments.traceback:
+    if "--traceback" in words:
       raise
-    errors.warn("interrupted")
+    print("tf-lossscale: interrupted", file=sys.stderr)
     return _INTERRUPTED
+
+
+def _run_command(argv: Sequence[str]) -> int:
+  """Runs a command line and returns the exit status."""
+  from tf_compat_lossscale.cli import errors
+  from tf_compat_lossscale.cli import run
+
+  words, program = run.split_words(argv)
+  parser, subparsers = _make_parsers()
+  arguments, others = parser.parse_known_args(words)
+  name = arguments.command
+  if others:
+    meant = _MEANT.get(name, {}).get(others[0].partition("=")[0], "")
+    if name == "run":
+      meant = "the program's options go after it"
+    _refuse(others, words, parser, subparsers.get(name), meant)
+  if name is None:
+    parser.error("the following arguments are required: COMMAND")
+  arguments.program = program
+  prefix = f"{parser.prog} {name}"
+  try:
+    status: int = _import_command(name).execute(arguments)
+    sys.stdout.flush()
+  except BrokenPipeError:
+    raise
   except Exception as error:
     if arguments.traceback:
       raise
@@ -95,19 +120,33 @@ def main(argv: Sequence[str] | None = None) -> int:
   return status
 
 
+def _import_command(name: str) -> Any:
+  """Returns the module of a subcommand."""
+  return importlib.import_module(f"tf_compat_lossscale.cli.{name}")
+
+
 def _refuse(
   others: Sequence[str],
   words: Sequence[str],
   parser: errors.Parser,
   subparser: errors.Parser | None,
+  meant: str,
 ) -> NoReturn:
-  """Reports words that no parser takes, by the parser that they belong to."""
+  """Reports words that no parser takes, by the parser that they belong to.
+
+  Args:
+    others: The words that no parser takes.
+    words: All words.
+    parser: The parser of the command line.
+    subparser: That of the subcommand, if there is one.
+    meant: What the user may have meant, if no option has a similar name.
+  """
   if subparser is None:
-    parser.refuse(others, parser)
+    parser.refuse(others, parser, meant)
   name = subparser.prog.removeprefix(parser.prog).strip()
   if others[0] in words[: words.index(name)]:
-    parser.refuse(others, subparser)
-  subparser.refuse(others, parser)
+    parser.refuse(others, subparser, meant)
+  subparser.refuse(others, parser, meant)
 
 
 def _drop_output() -> None:
@@ -133,6 +172,9 @@ def _open_closed_streams() -> None:
 
 def _describe(error: Exception) -> tuple[int, str]:
   """Returns the exit status and the message for an error of a subcommand."""
+  from tf_compat_lossscale import _requirements
+  from tf_compat_lossscale.cli import errors
+
   if isinstance(error, (errors.Mistake, OSError, MemoryError)):
     return _MISTAKE, errors.as_line(error)
   try:
@@ -145,6 +187,8 @@ def _describe(error: Exception) -> tuple[int, str]:
 
 def _make_parsers() -> tuple[errors.Parser, dict[str, errors.Parser]]:
   """Returns the parser of the command line, and those of the subcommands."""
+  from tf_compat_lossscale.cli import errors
+
   parser = errors.Parser(
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
@@ -165,7 +209,8 @@ def _make_parsers() -> tuple[errors.Parser, dict[str, errors.Parser]]:
   )
   commands = parser.add_subparsers(dest="command", metavar="COMMAND")
   subparsers = {}
-  for name, command in _COMMANDS.items():
+  for name in _COMMANDS:
+    command = _import_command(name)
     subparsers[name] = commands.add_parser(name, help=command.SUMMARY)
     command.add_arguments(subparsers[name])
   return parser, subparsers

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import argparse
 import errno
-import functools
 import os
 import sys
+from typing import Any
 from typing import TYPE_CHECKING
 
 from tf_compat_lossscale._core import whole_files
@@ -59,48 +59,32 @@ def execute(arguments: argparse.Namespace) -> int:
   """Prints or makes the edits and returns the exit status."""
   if arguments.list:
     return scan.list_codes()
-  _check_modes(arguments)
-  selected = selection.select(arguments)
-  data = b"" if selected.paths else selection.read_standard_input()
-  report = _read(selected, data, arguments.offered)
+  from tf_compat_lossscale.cli import reports
+
+  for option in ("check", "diff"):
+    if arguments.write and getattr(arguments, option):
+      raise errors.Mistake(f"--write edits the files, and --{option} does not")
+  if arguments.write and selection.STANDARD_INPUT in arguments.paths:
+    raise errors.Mistake("--write needs a file, and - is standard input")
+  data = selection.read_standard_input(arguments)
+  report = selection.read(arguments, data, arguments.offered)
   run = _Run(arguments, terminal.Printer(sys.stdout))
   with terminal.allow_closed_pipe():
-    if selected.paths:
+    if selection.STANDARD_INPUT not in arguments.paths:
       run.take_changes(report)
     elif not report.errors:
       run.take_text(data, report)
+    if arguments.reportfile or run.is_json:
+      reports.write(report, arguments, run.changes)
   run.print_rest(report)
-  scan.warn(report)
+  reports.warn(report)
   if run.failed or report.errors:
     return 2
   return 1 if arguments.check and run.files else 0
 
 
-def _read(
-  selected: selection.Selection, data: bytes, offered: bool
-) -> findings.Report:
-  """Reads the sources, and plans their edits."""
-  from tf_compat_lossscale.migration import migrator
-
-  check = functools.partial(migrator.check, offered=offered)
-  return scan.read(selected, data, check)
-
-
-def _check_modes(arguments: argparse.Namespace) -> None:
-  """Checks that the options for what happens to the edits fit together.
-
-  Raises:
-    Mistake: They do not.
-  """
-  for option in ("check", "diff"):
-    if arguments.write and getattr(arguments, option):
-      raise errors.Mistake(f"--write edits the files, and --{option} does not")
-  if arguments.write and "-" in arguments.paths:
-    raise errors.Mistake("--write needs a file, and - is standard input")
-
-
 class _Run:
-  """The work of `migrate` on all projects.
+  """The work of `migrate` on all files.
 
   Args:
     arguments: The arguments of the command line.
@@ -109,6 +93,8 @@ class _Run:
   Attributes:
     files: The number of files that change.
     failed: Whether a file could not be written.
+    is_json: Whether standard output gets a JSON object alone.
+    changes: What was done with each file that changes, for JSON.
   """
 
   def __init__(self, arguments: argparse.Namespace, printer: terminal.Printer):
@@ -118,6 +104,8 @@ class _Run:
     self._left: list[findings.Finding] = []
     self.files = 0
     self.failed = False
+    self.is_json = arguments.format == "json" and not arguments.reportfile
+    self.changes: list[dict[str, Any]] = []
 
   def take_changes(self, report: findings.Report) -> None:
     """Writes or shows the changes, file by file."""
@@ -125,10 +113,12 @@ class _Run:
       self._left += change.left
       if change.before == change.after:
         continue
-      if self._arguments.write:
-        self._write(change)
-      else:
+      is_written = self._arguments.write and self._write(change)
+      if not self._arguments.write:
         self._show(change)
+      self.changes.append(
+        {"path": change.path, "edits": len(change.made), "written": is_written}
+      )
 
   def take_text(self, data: bytes, report: findings.Report) -> None:
     """Prints the source of standard input with its edits."""
@@ -144,27 +134,26 @@ class _Run:
 
   def print_rest(self, report: findings.Report) -> None:
     """Prints what is left to do on stderr, and on a terminal a count."""
-    from tf_compat_lossscale.cli.reports import text
+    from tf_compat_lossscale.cli import reports
     from tf_compat_lossscale.migration import findings
 
     printer = terminal.Printer(sys.stderr)
-    for finding in self._left:
-      printer.print(*text.format_finding(finding, "not made"))
-    # A reader of a pipe who sees nothing must not take that for success.
-    is_filter = "-" in self._arguments.paths
-    is_silent = not (is_filter or self.files or self.failed or report.errors)
-    for project in report.projects:
-      if project.notes or (is_silent and not project.findings):
-        text.write_project(project, printer)
+    for group in reports.group_findings(self._left):
+      printer.print(*reports.format_findings(group, "not made"))
     by_hand = [f for f in report.findings if f.state == findings.BY_HAND]
-    for finding in by_hand:
-      printer.print(*text.format_finding(finding))
-    if is_filter or not self._printer.is_terminal:
+    for group in reports.group_findings(by_hand):
+      printer.print(*reports.format_findings(group))
+    # A reader of a pipe who sees nothing must not take that for success.
+    is_filter = selection.STANDARD_INPUT in self._arguments.paths
+    is_told = self.files or self.failed or report.findings or report.errors
+    if not is_filter and not is_told:
+      reports.write_summary(report, "", printer)
+    if is_filter or self.is_json or not self._printer.is_terminal:
       return
     verb = "Rewrote" if self._arguments.write else "Would rewrite"
-    edits = text.number(self._edits, "edit")
-    line = f"{verb} {text.number(self.files, 'file')}: {edits}"
-    offered = text.count_states(report.findings)[findings.OFFERED]
+    edits = reports.number(self._edits, "edit")
+    line = f"{verb} {reports.number(self.files, 'file')}: {edits}"
+    offered = reports.count_states(report.findings)[findings.OFFERED]
     if offered and not self._arguments.offered:
       line += f", {offered} more offered (--offered)"
     rest = len(by_hand) + len(self._left)
@@ -178,6 +167,8 @@ class _Run:
   def _show(self, change: findings.Change) -> None:
     """Names a file that would change, or prints its diff."""
     self._count(change)
+    if self.is_json:
+      return
     if self._arguments.check and not self._arguments.diff:
       self._printer.print((change.path, "bold"), ": would change")
     else:
@@ -188,8 +179,8 @@ class _Run:
     diff = make_diff(change.path, change.before, change.after)
     self._printer.print_diff(diff)
 
-  def _write(self, change: findings.Change) -> None:
-    """Writes a file and prints its name.
+  def _write(self, change: findings.Change) -> bool:
+    """Writes a file, prints its name, and returns whether it is written.
 
     Raises:
       Mistake: No file can be written any more.
@@ -206,13 +197,15 @@ class _Run:
         raise errors.Mistake(line) from error
       errors.warn(line)
       self.failed = True
-      return
+      return False
     if is_current:
       self._count(change)
-      self._printer.print((change.path, "bold"), ": rewritten")
+      if not self.is_json:
+        self._printer.print((change.path, "bold"), ": rewritten")
     else:
       errors.warn(f"{change.path}: left alone: another program changed it")
       self.failed = True
+    return is_current
 
 
 def make_diff(path: str, before: bytes, after: bytes) -> bytes:

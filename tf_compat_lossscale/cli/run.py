@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import NoReturn
 
 from tf_compat_lossscale.cli import errors
 
@@ -51,6 +50,12 @@ def add_arguments(parser: errors.Parser) -> None:
     "to DIR, for `tf-lossscale doctor DIR`, `plot DIR` and TensorBoard",
   )
   parser.add_argument(
+    "--explain",
+    action="store_true",
+    help="print the choice, the names that decided with their lines, and what "
+    "is missing; run nothing",
+  )
+  parser.add_argument(
     "--quiet", action="store_true", help="do not print what was decided"
   )
 
@@ -81,22 +86,21 @@ def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
   return words, []
 
 
-def execute(arguments: argparse.Namespace) -> NoReturn:
-  """Runs the program in place of this process."""
-  from tf_compat_lossscale.programs import choosing
+def execute(arguments: argparse.Namespace) -> int:
+  """Runs the program in place of this process, or explains what would run."""
+  from tf_compat_lossscale.programs import choices
   from tf_compat_lossscale.programs import launch
 
   program = arguments.program
   if program in ([], ["-m"], ["-c"]):
     raise errors.Mistake("name a SCRIPT, -m MODULE, or -c CODE")
+  options = choices.Options(
+    arguments.tf, arguments.keras, arguments.keras_optimizers
+  )
   try:
-    launch.run(
-      program,
-      arguments.tf,
-      arguments.keras,
-      arguments.quiet,
-      arguments.keras_optimizers,
-      arguments.watch,
-    )
-  except choosing.RunError as error:
+    if arguments.explain:
+      print(launch.explain(program, options))
+      return 0
+    launch.run(program, options, arguments.quiet, arguments.watch)
+  except choices.RunError as error:
     raise errors.Mistake(str(error)) from None

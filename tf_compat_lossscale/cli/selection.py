@@ -6,32 +6,26 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
-from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale.migration import findings
   from tf_compat_lossscale.migration import scanner
 
 STANDARD_INPUT = "-"
 _TARGET = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
 _OLDEST = (2, 12)
-
-
-class Selection(NamedTuple):
-  """What a command line selects.
-
-  Attributes:
-    paths: The files and folders; () for standard input.
-    name: The name that standard input goes by.
-    options: How to read the sources.
-  """
-
-  paths: tuple[str, ...]
-  name: str
-  options: scanner.Options
+_LISTS = {
+  "select": "only these codes, such as LS101, or LS1 for all that begin so",
+  "ignore": "not these codes",
+  "exclude": "not the files and folders of these names (*_pb2.py), or, with a "
+  "slash, of these paths (old/*.py)",
+}
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -40,7 +34,8 @@ def add_arguments(parser: errors.Parser) -> None:
     "paths",
     nargs="*",
     metavar="PATH",
-    help="a file, a folder, or - for standard input",
+    help="a file, a folder, or - for standard input; all are taken for the "
+    "files of one program, or of programs that belong together",
   )
   parser.add_argument(
     "--stdin-filename",
@@ -48,15 +43,7 @@ def add_arguments(parser: errors.Parser) -> None:
     help="the name of the file that standard input is the text of; with "
     ".ipynb, a notebook",
   )
-  for name, meaning in (
-    ("select", "only these codes, such as LS101, or LS1 for all that begin so"),
-    ("ignore", "not these codes"),
-    (
-      "exclude",
-      "not the files and folders of these names (*_pb2.py), or, with a slash, "
-      "of these paths (old/*.py)",
-    ),
-  ):
+  for name, meaning in _LISTS.items():
     parser.add_argument(
       f"--{name}",
       action="append",
@@ -71,7 +58,7 @@ def add_arguments(parser: errors.Parser) -> None:
       dest="tf",
       action="store_const",
       const=release,
-      help=f"the programs mean TensorFlow {release}, whatever they say",
+      help=f"the files mean TensorFlow {release}, whatever they say",
     )
   parser.add_argument(
     "--nvidia-switch",
@@ -86,28 +73,57 @@ def add_arguments(parser: errors.Parser) -> None:
     help="the TensorFlow to move to, such as 2.15 (default: the installed one)",
   )
   parser.add_argument(
-    "-j",
-    "--jobs",
-    type=parse_count,
-    metavar="N",
-    help="read the files in N processes (default: as many as there are cores)",
+    "--format",
+    choices=("text", "json"),
+    default="text",
+    help="the format of the report (default: text)",
+  )
+  parser.add_argument(
+    "--reportfile",
+    metavar="FILE",
+    help="write the report that `scan` prints into FILE",
   )
   parser.add_argument(
     "--list", action="store_true", help="list the codes, and do nothing else"
   )
 
 
-def select(arguments: argparse.Namespace) -> Selection:
-  """Returns what the command line selects.
+def read(
+  arguments: argparse.Namespace, data: bytes = b"", offered: bool | None = None
+) -> findings.Report:
+  """Reads the sources that the command line selects.
+
+  Args:
+    arguments: The arguments of the command line.
+    data: The bytes of standard input, if that is selected.
+    offered: Whether to plan the edits that are offered, too; None to plan no
+      edits.
 
   Raises:
-    Mistake: An argument is wrong.
+    Mistake: An argument is wrong, or there is no such file or folder.
   """
-  from tf_compat_lossscale.migration import excludes
+  from tf_compat_lossscale.migration import findings
   from tf_compat_lossscale.migration import scanner
 
-  paths = tuple(arguments.paths)
-  name = arguments.stdin_filename or STANDARD_INPUT
+  plan = None if offered is None else scanner.Plan(offered)
+  options = _read_options(arguments)
+  try:
+    if STANDARD_INPUT in arguments.paths:
+      name = arguments.stdin_filename or STANDARD_INPUT
+      return scanner.scan_text(data, name, options, plan)
+    with terminal.show_progress("Reading") as progress:
+      return scanner.scan(arguments.paths, options, plan, progress)
+  except findings.ScanError as error:
+    raise errors.Mistake(errors.as_line(error)) from None
+
+
+def read_standard_input(arguments: argparse.Namespace) -> bytes:
+  """Returns the bytes of standard input; b"" if it is not selected.
+
+  Raises:
+    Mistake: Standard input is closed, or the paths are wrong.
+  """
+  paths = arguments.paths
   is_piped = STANDARD_INPUT in paths
   if not paths:
     raise errors.Mistake("name a PATH, or - for standard input")
@@ -118,50 +134,47 @@ def select(arguments: argparse.Namespace) -> Selection:
   for path in paths:
     if not is_piped and not os.path.lexists(path):
       raise errors.Mistake(f"{path!r} is not there")
-  options = scanner.Options(
-    select=_read_codes("select", arguments.select),
-    ignore=_read_codes("ignore", arguments.ignore),
-    exclude=excludes.make_absolute(_split(arguments.exclude)),
-    tensorflow=arguments.tf,
-    target=arguments.target,
-    jobs=arguments.jobs,
-    nvidia_switch=arguments.nvidia_switch,
-  )
-  return Selection(() if is_piped else paths, name, options)
-
-
-def read_standard_input() -> bytes:
-  """Returns the bytes of standard input.
-
-  Raises:
-    Mistake: Standard input is closed.
-  """
+  if not is_piped:
+    return b""
   if sys.stdin is None:
     raise errors.Mistake("standard input is closed")
   return sys.stdin.buffer.read()
 
 
-def parse_count(text: str) -> int:
-  """Returns the number of an option such as `--jobs`."""
-  if not text.isascii() or not text.isdecimal() or int(text) < 1:
-    raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-  return int(text)
+def make_command(arguments: argparse.Namespace) -> str:
+  """Returns the command that makes the edits that a command line found."""
+  words = [f"--tf{arguments.tf}"] if arguments.tf else []
+  words += ["--nvidia-switch"] if arguments.nvidia_switch else []
+  if arguments.target:
+    words.append("--target={}.{}".format(*arguments.target))
+  for name in _LISTS:
+    words += [f"--{name}={value}" for value in getattr(arguments, name)]
+  if STANDARD_INPUT not in arguments.paths:
+    words.insert(0, "--write")
+  return shlex.join(["tf-lossscale", "migrate", *words, *arguments.paths])
 
 
-def _read_codes(option: str, values: list[str]) -> tuple[str, ...]:
-  """Returns the codes of an option.
+def _read_options(arguments: argparse.Namespace) -> scanner.Options:
+  """Returns how to read the sources.
 
   Raises:
-    Mistake: One of them is no code.
+    Mistake: A code is wrong.
   """
   from tf_compat_lossscale.migration import rules
+  from tf_compat_lossscale.migration import scanner
 
-  words = _split(values)
-  try:
-    rules.check_codes(words)
-  except rules.CodeError as error:
-    raise errors.Mistake(f"--{option}: {error}") from None
-  return words
+  lists = {name: _split(getattr(arguments, name)) for name in _LISTS}
+  for name in ("select", "ignore"):
+    try:
+      rules.check_codes(lists[name])
+    except rules.CodeError as error:
+      raise errors.Mistake(f"--{name}: {error}") from None
+  return scanner.Options(
+    **lists,
+    tensorflow=arguments.tf,
+    target=arguments.target,
+    nvidia_switch=arguments.nvidia_switch,
+  )
 
 
 def _split(values: list[str]) -> tuple[str, ...]:

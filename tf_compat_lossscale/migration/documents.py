@@ -1,80 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens files with Python code: sources and notebooks."""
+"""Reads files with Python code as text, and writes edits into their bytes."""
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Sequence
+import functools
+import io
 import os
 import re
 import stat
+import tokenize
 
-from tf_compat_lossscale.migration import notebooks
-from tf_compat_lossscale.migration import python_files
-from tf_compat_lossscale.migration.document_base import Document as Document
-from tf_compat_lossscale.migration.document_base import (
-  DocumentError as DocumentError,
-)
-from tf_compat_lossscale.migration.document_base import show_path
+from tf_compat_lossscale.migration import edits as edits_lib
 
 _HEAD = 1 << 16
-_SHEBANG = re.compile(rb"#![^\r\n]*\bi?python")
+_LINE_ENDS = re.compile(rb"\r\n?")
 
 
-def read(path: str, data: bytes | None = None) -> Document:
-  """Reads a Python source or a notebook.
+class DocumentError(Exception):
+  """An error for a file that cannot be read as Python, or cannot be edited.
 
-  Args:
-    path: The file; "-" is a source or a notebook from standard input.
-    data: The file's bytes; by default, they are read.
+  The message is one line that begins with the path.
+  """
+
+
+class Document:
+  """A file of Python code, in the encoding that the file declares.
+
+  Attributes:
+    path: The file.
+    data: The whole file's bytes.
+    text: The code, in which positions are counted.
+  """
+
+  def __init__(self, path: str, data: bytes):
+    """Reads a file's bytes.
+
+    Raises:
+      DocumentError: The bytes are no text in the declared encoding.
+    """
+    self.path, self.data = path, data
+    self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    self._encoding = "utf-8"
+    self.text = self._decode()
+
+  @functools.cached_property
+  def lines(self) -> edits_lib.Text:
+    """The text with its lines."""
+    return edits_lib.Text(self.text)
+
+  @property
+  def errors(self) -> Sequence[str]:
+    """A line for each part of the file that cannot be read."""
+    return ()
+
+  def locate(self, offset: int) -> tuple[int | None, int, int]:
+    """Returns where an offset of `text` is.
+
+    Returns:
+      The cell of a notebook or None, the line in that cell or in the file, and
+      the column in characters, all counted from 1.
+    """
+    return (None, *self.lines.find_position(offset))
+
+  def replace(self, edits: Sequence[edits_lib.Edit]) -> bytes:
+    """Returns the whole file's bytes after edits of `text`.
+
+    Raises:
+      DocumentError: The file cannot take an edit; it stays as it is.
+    """
+    if not edits:
+      return self.data
+    shown = show_path(self.path)
+    data = self._encode(edits_lib.apply(self.text, edits))
+    if data is None or self._encode(self.text) != self.data:
+      raise DocumentError(
+        f"{shown}: cannot be edited: {self._encoding} would change bytes "
+        "outside the edits, or lacks a character"
+      )
+    if _find_encoding(self.path, data) != self._encoding:
+      raise DocumentError(
+        f"{shown}: cannot be edited: the encoding would no longer be declared "
+        "in the first two lines"
+      )
+    return data
+
+  def _decode(self) -> str:
+    """Returns the text of the file's bytes."""
+    self._encoding = _find_encoding(self.path, self.data)
+    data = self.data[len(self._mark) :]
+    place = show_path(self.path)
+    try:
+      text = data.decode(self._encoding)
+      if self._encoding != "utf-8":
+        text.encode("utf-8")  # A few encodings give halves of characters.
+      return text
+    except UnicodeDecodeError as error:
+      line = _LINE_ENDS.sub(b"\n", data[: error.start]).count(b"\n") + 1
+      reason = f"byte 0x{data[error.start]:02x} is not {self._encoding}"
+      place = f"{place}:{line}"
+    except (LookupError, ValueError):
+      reason = f"not text in the declared encoding ({self._encoding})"
+    raise DocumentError(f"{place}: cannot be read: {reason}")
+
+  def _encode(self, text: str) -> bytes | None:
+    """Returns the bytes of a text, or None if they would not give the text."""
+    try:
+      data = text.encode(self._encoding)
+      if self._encoding != "utf-8" and data.decode(self._encoding) != text:
+        return None
+    except (LookupError, UnicodeError):
+      return None
+    return self._mark + data
+
+
+def _find_encoding(path: str, data: bytes) -> str:
+  """Returns the encoding that Python reads a file in.
 
   Raises:
-    DocumentError: The file cannot be read, or is of another kind.
+    DocumentError: The declared encoding is unknown, or the first lines are no
+      text in it.
   """
-  if data is None:
-    data = load(path)
-  _check_head(path, data)
-  if _is_notebook(path) or (path == "-" and notebooks.is_notebook(data)):
-    return notebooks.Notebook(path, data)
-  return python_files.PythonFile(path, data)
-
-
-def _is_python(path: str) -> bool:
-  """Returns whether a name is that of a Python source."""
-  return path.lower().endswith((".py", ".pyw"))
-
-
-def _is_notebook(path: str) -> bool:
-  """Returns whether a name is that of a notebook."""
-  return path.lower().endswith(".ipynb")
-
-
-def is_script(head: bytes) -> bool:
-  """Returns whether a file that begins so is a script for Python."""
-  return _SHEBANG.match(head) is not None
-
-
-def _check_head(path: str, head: bytes) -> None:
-  """Raises DocumentError if a file is of another kind, by its name and start.
-
-  Binary files would pass an encoding such as Latin-1, but have NUL bytes.
-  """
-  named = _is_python(path) or _is_notebook(path) or path == "-"
-  if not named and not is_script(head):
-    raise DocumentError(
-      f"{show_path(path)}: neither Python (.py) nor a notebook (.ipynb)"
-    )
-  if b"\0" in head:
-    raise DocumentError(f"{show_path(path)}: a binary file, not text")
-
-
-def load_start(path: str, count: int) -> bytes:
-  """Returns the first bytes of a regular file; b"" if they cannot be read."""
+  # Python counts lines as here; tokenize takes "\r" for a part of a line.
+  head = io.BytesIO(_LINE_ENDS.sub(b"\n", data[:4096]))
   try:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-      return b""  # To open a pipe may wait for ever.
-    with open(path, "rb") as file:
-      return file.read(count)
-  except (OSError, ValueError):
-    return b""
+    encoding, _ = tokenize.detect_encoding(head.readline)
+  except SyntaxError as error:
+    reason = str(error).partition(" for ")[0]
+    if reason.startswith("invalid or missing"):
+      reason = "not UTF-8, and no other encoding is declared"
+    raise DocumentError(
+      f"{show_path(path)}: cannot be read: {reason}"
+    ) from None
+  return "utf-8" if encoding == "utf-8-sig" else encoding
 
 
 def load(path: str) -> bytes:
@@ -83,14 +142,14 @@ def load(path: str) -> bytes:
   To open a pipe may wait for ever, and a device such as /dev/zero has no end.
 
   Raises:
-    DocumentError: The file cannot be read, or its start is of another kind.
+    DocumentError: The file cannot be read, or is binary.
   """
   try:
     mode = os.stat(path).st_mode
     if stat.S_ISREG(mode):
       with open(path, "rb") as file:
         head = file.read(_HEAD)
-        _check_head(path, head)  # What is no text may be huge.
+        check_text(path, head)  # What is no text may be huge.
         return head + file.read()
     reason = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
   except FileNotFoundError:
@@ -100,3 +159,20 @@ def load(path: str) -> bytes:
   except (OSError, MemoryError, ValueError) as error:
     reason = getattr(error, "strerror", None) or str(error) or "out of memory"
   raise DocumentError(f"{show_path(path)}: {reason}")
+
+
+def check_text(path: str, head: bytes) -> None:
+  """Checks that a file which begins so is text.
+
+  Binary files would pass an encoding such as Latin-1, but have NUL bytes.
+
+  Raises:
+    DocumentError: It is binary.
+  """
+  if b"\0" in head:
+    raise DocumentError(f"{show_path(path)}: a binary file, not text")
+
+
+def show_path(path: str) -> str:
+  """Returns a path in one line that can be printed."""
+  return path if path.isprintable() else repr(path)[1:-1]

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import ast
 import bisect
 from collections.abc import Iterable
 import itertools
+import operator
 import re
 from typing import Any
 from typing import NamedTuple
@@ -63,15 +63,15 @@ class Text:
 
   def find_span(self, node: Any) -> tuple[int, int]:
     """Returns the offsets of the start and the end of a node."""
+    if self._is_ascii:
+      return (
+        self._starts[node.lineno - 1] + node.col_offset,
+        self._starts[node.end_lineno - 1] + node.end_col_offset,
+      )
     return (
       self.find_offset(node.lineno, node.col_offset),
       self.find_offset(node.end_lineno, node.end_col_offset),
     )
-
-  def get_segment(self, node: ast.AST) -> str:
-    """Returns the text of a node."""
-    start, end = self.find_span(node)
-    return self.text[start:end]
 
   def find_position(self, offset: int) -> tuple[int, int]:
     """Returns the line of an offset and its column, both counted from 1."""
@@ -90,7 +90,7 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
   Insertions at one place keep their order.
   """
   parts, at = [], 0
-  for edit in sorted(edits, key=lambda each: (each.start, each.end)):
+  for edit in sorted(edits, key=operator.itemgetter(0, 1)):
     assert edit.start >= at, edit
     parts += [text[at : edit.start], edit.text]
     at = edit.end

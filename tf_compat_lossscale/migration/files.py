@@ -4,155 +4,186 @@
 from __future__ import annotations
 
 import ast
-import bisect
-from collections.abc import Collection
-from collections.abc import Container
-from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
 import os
 import re
 
-from tf_compat_lossscale.migration import absences as absences_lib
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.migration import contexts
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import reading
-from tf_compat_lossscale.migration import roles
-from tf_compat_lossscale.migration import switches as switches_lib
-from tf_compat_lossscale.programs import scopes
-from tf_compat_lossscale.programs import uses
+from tf_compat_lossscale.migration.rewrites import legacy_uses
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs import which_tensorflow
 
-_PACKAGE = "tf_compat_lossscale"
+PACKAGE = "tf_compat_lossscale"
 _SHORT = "tfl"
+_SWITCHES = (
+  legacy_names.MIXED_PRECISION,
+  legacy_names.LOSS_SCALING,
+  legacy_names.GRAPH_REWRITE,
+)
+# What a program may call at its start already.
+START_CALLS = (
+  *("disable_v2_behavior", "disable_eager_execution", "honor_environment"),
+  *("install", "use_keras_2"),
+)
+_START_CALLS = re.compile("|".join(START_CALLS))
+_TENSORFLOW_MODULE = re.compile(r"tensorflow(\.|$)")
+_LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class File:
-  """A file of a project.
+  """A file of a call of `scan` or `migrate`.
 
   Attributes:
-    path: The file.
-    document: The file's text.
-    text: The text with its lines.
-    source: The facts that its syntax tree tells.
-    role: What the file has to do in the project's programs.
-    release: The TensorFlow (major, minor) that it will run on.
-    short: The name by which the file calls this package.
+    path: The file, as the user wrote it.
+    document: The file's text, and where it is in the file.
+    source: What the reader of sources found.
+    context: What the other files tell of it; set when all are read.
   """
 
-  def __init__(
-    self,
-    read: reading.Read,
-    project: roles.Roles,
-  ):
-    """Combines what is known of a file.
+  context: contexts.Context
 
-    Args:
-      read: The file.
-      project: The roles of the files of its project.
+  def __init__(self, document: documents.Document, source: sources.Source):
+    self.path, self.document, self.source = document.path, document, source
+    self.lines = document.lines
+
+  @functools.cached_property
+  def tensorflow(self) -> int | None:
+    """1 or 2: the TensorFlow that the file means; None if it imports none."""
+    return self.context.decision.tensorflow
+
+  @functools.cached_property
+  def names(self) -> str:
+    """The full names of modules' members that the file uses, one a line."""
+    return "\n".join(dict.fromkeys([use.name for use in self.source.uses]))
+
+  @functools.cached_property
+  def imports_tensorflow(self) -> bool:
+    """Whether the file imports TensorFlow, or a name of it."""
+    return any(map(_TENSORFLOW_MODULE.match, self.source.modules))
+
+  @functools.cached_property
+  def legacy(self) -> list[legacy_uses.LegacyUse]:
+    """The legacy names in the file."""
+    return list(legacy_uses.find_legacy_uses(self.source))
+
+  @functools.cached_property
+  def switches(self) -> list[tuple[str, tuple[int, int]]]:
+    """The strings and keywords that name NVIDIA's variables, with offsets."""
+    text = self.document.text
+    if legacy_names.MIXED_PRECISION not in text:  # They begin so.
+      return []
+    found = []
+    for node in self.source.list_nodes(ast.Constant):
+      if node.value in _SWITCHES:
+        found.append((str(node.value), self.find_span(node)))
+    for word in self.source.list_nodes(ast.keyword):
+      if word.arg in _SWITCHES:  # `os.environ.update(NAME="1")`
+        start = self.find_span(word)[0]
+        found.append((word.arg or "", (start, start + len(word.arg or ""))))
+    return sorted(found, key=lambda each: each[1])
+
+  @functools.cached_property
+  def uses_loss_scaling(self) -> bool:
+    """Whether it uses a legacy name, NVIDIA's switch, or this package."""
+    return bool(self.legacy or self.switches) or any(
+      module.partition(".")[0] == PACKAGE for module in self.source.modules
+    )
+
+  @functools.cached_property
+  def main_lines(self) -> set[int]:
+    """The lines that run only if the file is `__main__`."""
+    return {
+      line
+      for statement in self.source.tree.body
+      if isinstance(statement, ast.If) and sources.asks_for_main(statement)
+      for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
+    }
+
+  @functools.cached_property
+  def absences(self) -> list[tuple[sources.Use, missing_names.Absence]]:
+    """The uses of names that today's TensorFlow lacks.
+
+    Code that asks for the names, or for TensorFlow's version, is left out: such
+    code works without them.
     """
-    self._read = read
-    self.document, self.source = read.document, read.source
-    self.path = self.source.path
-    self.text = self.document.lines
-    self._project = project
-    self.role = project.of[self.path]
-    self.release = project.release
+    found = []
+    for use in self.source.uses:
+      if use.form in ("store", "hasattr", "text"):
+        continue
+      absence = missing_names.find_absence(
+        use.name, self.tensorflow, self.context.release
+      )
+      if absence is not None:
+        found.append((use, absence))
+    if not found:
+      return []
+    asked = which_tensorflow.find_asked_lines(self.source)
+    return [each for each in found if each[0].line not in asked]
+
+  @functools.cached_property
+  def calls(self) -> dict[str, bool]:
+    """Which calls of `START_CALLS` are there -> if also when it is imported."""
+    text, found = self.document.text, dict[str, bool]()
+    if not _START_CALLS.search(text):
+      return found
+    for use in self.source.uses:
+      name = use.name.rpartition(".")[2]
+      if name in START_CALLS and (
+        name != "install" or use.name == f"{PACKAGE}.install"
+      ):
+        found[name] = found.get(name, False) or use.line not in self.main_lines
+    for node in self.source.unknown:
+      if node.attr in START_CALLS and node.attr != "install":
+        found[node.attr] = True
+    return found
+
+  @functools.cached_property
+  def short(self) -> str:
+    """The name by which the file calls this package."""
     known = find_short_name(self.source.tree.body)
     text = self.document.text
     taken = _SHORT in text and re.search(rf"\b{_SHORT}\b", text)
-    self.short = known or (_PACKAGE if taken else _SHORT)
-
-  @property
-  def tensorflow(self) -> int | None:
-    """1 if the file belongs to a TensorFlow 1 program, 2 or None otherwise.
-
-    A module that programs of both reach stays as it is, unless it has names of
-    TensorFlow 1 itself.
-    """
-    meant = self.role.tensorflow
-    if meant == {1, 2}:
-      return 1 if self.source.tensorflow1 else 2
-    return next(iter(meant), None)
-
-  @functools.cached_property
-  def starts(self) -> list[str]:
-    """The files that start the programs with this file, itself first."""
-    folder = os.path.dirname(self.path)
-    entries = sorted(
-      self.role.entries, key=lambda p: (p != self.path, ".ipynb" in p, p)
-    )
-    return [os.path.relpath(path, folder) for path in entries]
-
-  def tell_where(self, call: str) -> str:
-    """Returns what to do if no file here starts the file's programs.
-
-    Args:
-      call: The call that these programs need.
-    """
-    folder = os.path.dirname(self.path)
-    place = os.path.relpath(self.role.first_file, folder)
-    return (
-      f"{call} at the top of {place}, or of the program that imports it: no "
-      "file here starts that program"
-    )
-
-  @functools.cached_property
-  def absences(self) -> list[tuple[uses.Use, absences_lib.Absence]]:
-    """The uses of names that today's TensorFlow lacks."""
-    return self._project.list_absences(self.source, self.tensorflow)
-
-  @property
-  def switches(self) -> list[switches_lib.Switch]:
-    """The strings and keywords that name NVIDIA's variables."""
-    return self._read.switches
-
-  @functools.cached_property
-  def _modules(self) -> dict[str, set[str]]:
-    """Module -> the names that imports bind to it, and nothing else does."""
-    bound: dict[str, set[str]] = {}
-    for node in self.source.list_nodes(ast.Import):
-      for alias in node.names:
-        first = alias.name.partition(".")[0]
-        name = alias.asname or first
-        bound.setdefault(alias.name if alias.asname else first, set()).add(name)
-    others = {
-      *(each.arg for each in self.source.list_nodes(ast.arg)),
-      *(
-        each.id
-        for each in self.source.list_nodes(ast.Name)
-        if not isinstance(each.ctx, ast.Load)
-      ),
-    }
-    for module, names in bound.items():
-      for other, same in bound.items():
-        names -= others if other == module else same
-    return bound
-
-  def find_start(self) -> ast.AST | tuple[int, int]:
-    """Returns the first import of TensorFlow, or else the first statement."""
-    if self.source.imports:
-      return self.source.imports[0].node
-    return next(iter(self.source.tree.body), (0, 0))
-
-  def find_opening(self) -> ast.AST | tuple[int, int]:
-    """Returns the first import of TensorFlow or of the program's own modules.
-
-    If only functions import them, it is the first statement.
-    """
-    body = self.source.tree.body
-    if self._first_import < len(body):
-      return body[self._first_import]
-    return next(iter(body), (0, 0))
+    return known or (PACKAGE if taken else _SHORT)
 
   @property
   def package_import(self) -> str:
     """The statement that imports this package."""
-    alias = f" as {self.short}" if self.short != _PACKAGE else ""
-    return f"import {_PACKAGE}{alias}"
+    alias = f" as {self.short}" if self.short != PACKAGE else ""
+    return f"import {PACKAGE}{alias}"
 
   def shorten(self, name: str) -> str:
     """Returns a full name of this package as the file writes it."""
-    return name.replace(_PACKAGE, self.short, 1)
+    return name.replace(PACKAGE, self.short, 1)
+
+  def list_starts(self, most: int | None = None) -> list[str]:
+    """Returns the files that start programs with this file, relative to it."""
+    folder = os.path.dirname(self.path) or "."
+    starts = list(self.context.starts)[:most]
+    return [os.path.relpath(path, folder) for path in starts]
+
+  def find_start(self) -> ast.AST | tuple[int, int]:
+    """Returns the first import of TensorFlow, or else the first statement."""
+    for use in self.source.uses:
+      if use.form in ("import", "from", "star") and is_tensorflow(use.name):
+        return use.node
+    return next(iter(self.source.tree.body), (0, 0))
+
+  def find_opening(self) -> ast.AST | tuple[int, int]:
+    """Returns the first statement that imports TensorFlow or an own module.
+
+    If only functions import them, it is the first statement.
+    """
+    body = self.source.tree.body
+    if self.first_import < len(body):
+      return body[self.first_import]
+    return next(iter(body), (0, 0))
 
   def make(
     self,
@@ -160,7 +191,7 @@ class File:
     place: ast.AST | tuple[int, int],
     name: str,
     message: str,
-    state: str = findings.APPLIED,
+    state: str = findings.MIGRATE,
     note: str = "",
     edits: Sequence[edits_lib.Edit] = (),
     opening: Sequence[str] = (),
@@ -178,9 +209,14 @@ class File:
       opening: Lines that the file needs at its start.
     """
     span = place if isinstance(place, tuple) else self.find_span(place)
-    line_in_text = self.text.find_position(span[0])[0]
     cell, line, column = self.document.locate(span[0])
     _, end_line, end_column = self.document.locate(span[1])
+    first = 0
+    if opening:
+      at = self.lines.find_position(span[0])[0]
+      body = enumerate(self.source.tree.body)
+      own = next((i for i, each in body if (each.end_lineno or 0) >= at), 0)
+      first = min(self.first_import, own)
     return findings.Finding(
       self.path,
       line,
@@ -195,7 +231,7 @@ class File:
       tuple(edits),
       tuple(opening),
       cell,
-      min(self._first_import, self._find_statement(line_in_text)),
+      first,
     )
 
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
@@ -204,28 +240,19 @@ class File:
     return self.make(code, node, ast.unparse(node), new, edits=[edit])
 
   @functools.cached_property
-  def _first_import(self) -> int:
+  def first_import(self) -> int:
     """The number of the statement that first imports TensorFlow.
 
-    An import of a module of the program counts as well. Imports in functions do
-    not count.
+    An import of Keras, or of a module of the call, counts as well. Imports in
+    functions do not count.
     """
+    own = self.context.own_modules
     for i, statement in enumerate(self.source.tree.body):
-      if _imports(statement, self.role.own_modules):
-        return i
+      for part in _list_statements([statement]):
+        for module in list_modules(part):
+          if module in own or _LOADS_TENSORFLOW.match(module):
+            return i
     return len(self.source.tree.body)
-
-  def _find_statement(self, line: int) -> int:
-    """Returns the number of the top-level statement that a line belongs to."""
-    return max(0, bisect.bisect_right(self._statement_lines, line) - 1)
-
-  @functools.cached_property
-  def _statement_lines(self) -> list[int]:
-    """The first line of each top-level statement, decorators included."""
-    return [
-      min(part.lineno for part in [s, *getattr(s, "decorator_list", ())])
-      for s in self.source.tree.body
-    ]
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
     """Returns the offsets of a node.
@@ -233,7 +260,7 @@ class File:
     Before Python 3.12, a node in an f-string may have a position outside.
     """
     try:
-      start, end = self.text.find_span(node)
+      start, end = self.lines.find_span(node)
     except IndexError:
       return 0, 0
     return min(start, end), max(start, end)
@@ -242,101 +269,57 @@ class File:
     """Returns whether the text at a node's position is that node's."""
     start, end = self.find_span(node)
     segment = self.document.text[start:end]
-    if segment == scopes.unparse(node):  # Mostly, a dotted name.
-      return True
     try:
       found = ast.parse(f"({segment}\n)", mode="eval").body
-      return scopes.unparse(found) == scopes.unparse(node)
+      return ast.unparse(found) == ast.unparse(node)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
       return False
 
-  def find_names(self, module: str) -> set[str]:
-    """Returns the names that imports bind to a module, and nothing else does.
-
-    `tensorflow.compat.v1` counts as `tensorflow`.
-    """
-    found = set(self._modules.get(module, ()))
-    return found | self._modules.get(f"{module}.compat.v1", set())
-
-  def list_attributes(
-    self, module: str, wanted: Collection[str]
-  ) -> Iterator[tuple[ast.Attribute, ast.Name]]:
-    """Yields attributes of a module, such as `np.int` of "numpy".
-
-    A name that the file also binds to something else is left out.
-
-    Args:
-      module: The module.
-      wanted: The names of the attributes.
-
-    Yields:
-      Each attribute, and the name that stands for the module there.
-    """
-    if self.source.words.isdisjoint(wanted):
-      return
-    names = self._modules.get(module, set())
-    for node in self.source.list_nodes(ast.Attribute):
-      if (
-        node.attr in wanted
-        and isinstance(node.value, ast.Name)
-        and node.value.id in names
-        and self.is_at(node)
-      ):
-        yield node, node.value
-
-  def list_statements(self) -> Iterator[ast.stmt]:
-    """Yields the statements of the module and of the blocks in it.
+  @functools.cached_property
+  def statements(self) -> list[ast.stmt]:
+    """The statements of the module and of the blocks in it, in order.
 
     The statements in functions and classes are left out.
     """
-    yield from _list_statements(self.source.tree.body)
+    return _list_statements(self.source.tree.body)
 
-  def is_alone(self, statement: ast.stmt) -> bool:
-    """Returns whether a statement is the only one in its lines."""
-    start, end = self.find_span(statement)
-    text = self.document.text
-    rest = text[end : self.text.find_line_end(end)].strip()
-    before = text[start - (self.text.find_position(start)[1] - 1) : start]
-    return (not rest or rest.startswith("#")) and not before.strip()
-
-  def insert_after(
-    self, statement: ast.stmt, lines: Sequence[str]
-  ) -> edits_lib.Edit:
-    """Returns the insertion of statements after a statement."""
-    start, end = self.find_span(statement)
-    if not self.is_alone(statement):
-      return edits_lib.Edit(end, end, "".join(f"; {line}" for line in lines))
-    column = self.text.find_position(start)[1] - 1
-    before = self.document.text[start - column : start]
-    line_end = self.text.find_line_end(end)
-    new = "".join(f"{self.text.newline}{before}{line}" for line in lines)
-    return edits_lib.Edit(line_end, line_end, new)
+  def list_imports(self) -> list[ast.Import | ast.ImportFrom]:
+    """Returns all import statements."""
+    source = self.source
+    return [*source.list_nodes(ast.Import), *source.list_nodes(ast.ImportFrom)]
 
 
-def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-  """Yields statements, and those of their blocks."""
+def _list_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+  """Returns statements, each followed by those of its blocks."""
+  found = []
   for statement in body:
-    yield statement
-    if isinstance(
-      statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    ):
+    found.append(statement)
+    if isinstance(statement, _DEFINITIONS):
       continue
     for name in ("body", "orelse", "finalbody"):
-      yield from _list_statements(getattr(statement, name, ()))
+      if getattr(statement, name, None):
+        found += _list_statements(getattr(statement, name))
     for handler in getattr(statement, "handlers", ()):
-      yield from _list_statements(handler.body)
+      found += _list_statements(handler.body)
+  return found
 
 
-def _imports(node: ast.AST, modules: Container[str]) -> bool:
-  """Returns whether a statement imports TensorFlow or one of some modules."""
-  if isinstance(node, (ast.Import, ast.ImportFrom)):
-    return any(
-      scopes.if_tensorflow(name) or name in modules
-      for name in scopes.list_modules(node)
-    )
-  if isinstance(node, (*scopes.FUNCTIONS, ast.expr)):
-    return False
-  return any(_imports(child, modules) for child in scopes.list_children(node))
+def list_modules(node: ast.AST) -> list[str]:
+  """Returns the modules that an import may load; relative ones have dots.
+
+  Of `from a import b` they are "a" and "a.b". Other nodes load none.
+  """
+  if isinstance(node, ast.Import):
+    return [alias.name for alias in node.names]
+  if not isinstance(node, ast.ImportFrom):
+    return []
+  module = "." * node.level + (node.module or "")
+  return [module, *(sources.join(module, alias.name) for alias in node.names)]
+
+
+def is_tensorflow(name: str) -> bool:
+  """Returns whether a full name is TensorFlow's."""
+  return name == "tensorflow" or name.startswith("tensorflow.")
 
 
 def find_short_name(statements: Sequence[ast.stmt]) -> str | None:
@@ -344,6 +327,6 @@ def find_short_name(statements: Sequence[ast.stmt]) -> str | None:
   for statement in statements:
     if isinstance(statement, ast.Import):
       for alias in statement.names:
-        if alias.name == _PACKAGE:
-          return alias.asname or _PACKAGE
+        if alias.name == PACKAGE:
+          return alias.asname or PACKAGE
   return None

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from tf_compat_lossscale.migration import edits as edits_lib
 
 # The states of a finding.
-APPLIED = "applied"  # `migrate` makes the edit.
+MIGRATE = "migrate"  # `migrate` makes the edit.
 OFFERED = "offered"  # `migrate --offered` makes the edit: read it first.
 BY_HAND = "by hand"  # There is no edit, or it cannot be made.
-STATES = (APPLIED, OFFERED, BY_HAND)
+STATES = (MIGRATE, OFFERED, BY_HAND)
 
 
 class ScanError(Exception):
-  """An error for a path that cannot be scanned; the message is one line."""
+  """An error for paths that cannot be scanned; the message is one line."""
 
 
 class Finding(NamedTuple):
@@ -35,9 +35,9 @@ class Finding(NamedTuple):
     edits: The edits of the file's text.
     opening: Lines that the file needs at its start. The choice of Keras 2
       stands before all imports, other lines before statement `first_import`.
+    cell: The number of the cell of a notebook, counted from 1; None for a file.
     first_import: The number of the first top-level statement, counted from 0,
       that imports TensorFlow or a module of the program, or has the finding.
-    cell: The number of the cell of a notebook, counted from 1; None for a file.
   """
 
   path: str
@@ -62,39 +62,6 @@ class Finding(NamedTuple):
     return f"{self.path}{cell}:{self.line}:{self.column}"
 
 
-class Project(NamedTuple):
-  """A project: a folder with entry points of its own.
-
-  Attributes:
-    path: The folder that holds those of its files that were asked for, or the
-      file if there is only one.
-    files: The number of Python files and notebooks in it.
-    tensorflow: 1 or 2: the TensorFlow that its programs mean; None if it does
-      not use TensorFlow.
-    reason: Why: the name that decided, and where it is; "" if there is none.
-    uses_loss_scaling: Whether it uses a legacy name, an environment variable of
-      NVIDIA's TensorFlow 1, or this package. Others have no findings.
-    findings: The findings, file by file and line by line.
-    unreadable: How many of the files could not be read.
-    notes: What runs a project that does not use loss scaling, in clauses.
-    missing: The names that such a project uses and that nothing puts back, each
-      with its first place.
-    speaks_of_it: Whether such a project may have a loss scale of its own, or
-      that of a later TensorFlow.
-  """
-
-  path: str
-  files: int
-  tensorflow: int | None
-  reason: str
-  uses_loss_scaling: bool
-  findings: tuple[Finding, ...]
-  unreadable: int = 0
-  notes: tuple[str, ...] = ()
-  missing: tuple[str, ...] = ()
-  speaks_of_it: bool = False
-
-
 class Change(NamedTuple):
   """The edits of a file.
 
@@ -117,22 +84,24 @@ class Report(NamedTuple):
   """What `scan` found, and what `migrate` would change.
 
   Attributes:
-    projects: The projects, by path.
-    errors: A line for each file that could not be read.
-    warnings: Of `migrate`, a line for each project in which files that the user
-      did not give need edits; none of `scan`.
+    files: How many files could be read.
+    findings: The findings, file by file and line by line.
+    errors: A line for each file, or cell, that could not be read.
     changes: The files that `migrate` would change, and those with edits left;
       none of `scan`.
+    uses_loss_scaling: Whether a file uses a legacy name, an environment
+      variable of NVIDIA's TensorFlow 1, or this package. Otherwise, there are
+      no findings.
+    tensorflow: 1 or 2: what most of the files mean; None if none imports
+      TensorFlow.
+    reason: How many files mean that, with the name that told first and its
+      place; "" if no name tells.
   """
 
-  projects: tuple[Project, ...]
-  errors: tuple[str, ...]
-  warnings: tuple[str, ...] = ()
+  files: int
+  findings: tuple[Finding, ...] = ()
+  errors: tuple[str, ...] = ()
   changes: tuple[Change, ...] = ()
-
-  @property
-  def findings(self) -> tuple[Finding, ...]:
-    """The findings of all projects."""
-    return tuple(
-      finding for project in self.projects for finding in project.findings
-    )
+  uses_loss_scaling: bool = False
+  tensorflow: int | None = None
+  reason: str = ""

@@ -1,19 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jupyter notebooks: the code of all cells is one text."""
+"""Jupyter notebooks: the code cells are one text.
+
+What is not Python in a cell, such as `%matplotlib inline`, is a comment or a
+number of the same length in the text, and stays in the notebook. A cell that is
+not Python, such as one that begins with `%%bash`, is blank.
+"""
 
 from __future__ import annotations
 
+import ast
 import bisect
-import codecs
+from collections.abc import Iterator
 from collections.abc import Sequence
 import json
+import re
 from typing import Any
 from typing import NamedTuple
+import warnings
 
-from tf_compat_lossscale.migration import document_base
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
-from tf_compat_lossscale.migration import notebook_json
-from tf_compat_lossscale.migration import notebook_magics
+
+# Cell magics after whose line the cell is Python.
+_PYTHON = ("capture", "debug", "prun", "time", "timeit")
+_CELL_MAGIC = re.compile(r"\s*(?P<magic>%%(?P<name>\w*).*)")
+# `%time x`, `!ls`, `x?`, `files = !ls`; a line may go on after a backslash.
+_MAGIC = re.compile(
+  r"^(?P<indent>[ \t]*)(?P<owner>[\w, \t]+=[ \t]*(?=[!%]))?"
+  r"(?P<magic>[%!?](?:.*\\\r?\n)*.*|\?*[\w.]+\?+[ \t]*$)",
+  re.MULTILINE,
+)
 
 
 class Cell(NamedTuple):
@@ -23,62 +39,52 @@ class Cell(NamedTuple):
     number: Its number among all cells, counted from 1.
     start: The offset in the notebook's text.
     source: Its source.
-    code: The Python in it.
+    text: The Python in it, of the same length.
+    error: Why Python cannot parse the cell, or "".
   """
 
   number: int
   start: int
   source: str
-  code: notebook_magics.Code
-
-  @property
-  def end(self) -> int:
-    """The offset of its end in the notebook's text."""
-    return self.start + len(self.source)
+  text: str
+  error: str
 
 
-class Notebook(document_base.Document):
-  """A notebook.
+class Notebook(documents.Document):
+  """A notebook."""
 
-  Its text has the code cells, with a line end after each but the last. What is
-  not Python in them is blank, a comment or a number.
-
-  Attributes:
-    cells: The code cells.
-  """
-
-  def __init__(self, path: str, data: bytes):
-    """Reads a file's bytes.
-
-    Raises:
-      DocumentError: The bytes are no notebook, or its language is not Python.
-    """
-    self.path = path
-    self.data = data
-    self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-    self.cells: list[Cell] = []
+  def _decode(self) -> str:
+    """Returns the text of the code cells, with a line end after each."""
+    self._cells: list[Cell] = []
     start = 0
     try:
-      self._raw = data[len(self._mark) :].decode("utf-8")
-      notebook = json.loads(self._raw)
-      _check_language(notebook)
-      self._paths = _find_sources(notebook)
-      for path_in in self._paths:
-        source = _join(_follow(notebook, path_in))
-        code = notebook_magics.read_code(source)
-        number = path_in[-2] + 1
-        self.cells.append(Cell(number, start, source, code))
-        start = self.cells[-1].end + 1
-    except (ValueError, RecursionError) as error:
-      raise document_base.DocumentError(
-        f"{document_base.show_path(path)}: not a Python notebook: {error}"
+      raw = self.data[len(self._mark) :].decode("utf-8")
+      for number, cell in _list_code(json.loads(raw)):
+        source = "".join(cell["source"])
+        text, error = _read_code(source)
+        self._cells.append(Cell(number, start, source, text, error))
+        start += len(source) + 1
+    except (
+      *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    ) as error:
+      raise documents.DocumentError(
+        f"{documents.show_path(self.path)}: not a Python notebook: {error}"
       ) from None
-    self.text = "\n".join(cell.code.text for cell in self.cells)
+    return "\n".join(cell.text for cell in self._cells)
+
+  @property
+  def errors(self) -> Sequence[str]:
+    place = documents.show_path(self.path)
+    return [
+      f"{place}:cell {cell.number}: cannot be parsed: {cell.error}"
+      for cell in self._cells
+      if cell.error
+    ]
 
   def locate(self, offset: int) -> tuple[int | None, int, int]:
-    cell = self._find_cell(offset)
-    if cell is None:
+    if not self._cells:
       return None, 1, 1
+    cell = self._find_cell(offset)
     line, column = self.lines.find_position(offset)
     first, _ = self.lines.find_position(cell.start)
     return cell.number, line - first + 1, column
@@ -86,52 +92,47 @@ class Notebook(document_base.Document):
   def replace(self, edits: Sequence[edits_lib.Edit]) -> bytes:
     if not edits:
       return self.data
-    inside: dict[Cell, list[edits_lib.Edit]] = {}
-    for edit in sorted(edits, key=lambda each: (each.start, each.end)):
+    inside: dict[int, list[edits_lib.Edit]] = {}
+    for edit in edits:
       cell = self._find_cell(edit.start)
-      reason = _find_obstacle(cell, edit)
-      if cell is None or reason:
-        place = document_base.show_path(self.path)
-        if cell:
-          place = "{}:cell {}:{}:{}".format(place, *self.locate(edit.start))
-        raise document_base.DocumentError(
-          f"{place}: cannot be edited: {reason}"
+      start, end = edit.start - cell.start, edit.end - cell.start
+      is_blank = cell.text != cell.source and not cell.text.strip()
+      # Nothing can stand before `%%time`.
+      is_first = not end and cell.source.lstrip().startswith("%%")
+      is_magic = cell.text[start:end] != cell.source[start:end]
+      if is_blank or is_first or is_magic:
+        place = ":cell {}:{}:{}".format(*self.locate(edit.start))
+        raise documents.DocumentError(
+          f"{documents.show_path(self.path)}{place}: cannot be edited: there "
+          "is a magic"
         )
-      inside.setdefault(cell, []).append(_move_into(cell, edit))
-    return self._mark + self._apply(inside).encode("utf-8")
+      moved = edits_lib.Edit(start, end, edit.text)
+      inside.setdefault(cell.number, []).append(moved)
+    sources = {each.number: each.source for each in self._cells}
+    raw = self.data[len(self._mark) :].decode("utf-8")
+    notebook = json.loads(raw)
+    for number, found in _list_code(notebook):
+      if number in inside:
+        source = edits_lib.apply(sources[number], inside[number])
+        is_list = isinstance(found["source"], list)
+        found["source"] = source.splitlines(True) if is_list else source
+    try:
+      return self._mark + _write(notebook, raw).encode("utf-8")
+    except UnicodeEncodeError:
+      raise documents.DocumentError(
+        f"{documents.show_path(self.path)}: cannot be edited: a character in "
+        "it cannot be written"
+      ) from None
 
-  def _apply(self, inside: dict[Cell, list[edits_lib.Edit]]) -> str:
-    """Returns the JSON text after edits in cells.
-
-    Raises:
-      DocumentError: The result would not have the sources as edited.
-    """
-    tree = notebook_json.read_literals(self._raw)
-    ascii_only = notebook_json.is_ascii_style(self._raw)
-    changes = []
-    wanted = []
-    for path, cell in zip(self._paths, self.cells):
-      edits = inside.get(cell, [])
-      wanted.append(edits_lib.apply(cell.source, edits))
-      if edits:
-        value = _follow(tree, path)
-        source = notebook_json.Source(self._raw, value, ascii_only)
-        changes += [source.translate(edit) for edit in _merge(edits)]
-    text = edits_lib.apply(self._raw, changes)
-    result = json.loads(text)
-    if [_join(_follow(result, path)) for path in self._paths] != wanted:
-      raise document_base.DocumentError(
-        f"{document_base.show_path(self.path)}: cannot be edited: the edits "
-        "are lost in its JSON"
+  def _find_cell(self, offset: int) -> Cell:
+    """Returns the cell of an offset."""
+    if not self._cells:
+      raise documents.DocumentError(
+        f"{documents.show_path(self.path)}: cannot be edited: the notebook has "
+        "no code cell"
       )
-    return text
-
-  def _find_cell(self, offset: int) -> Cell | None:
-    """Returns the cell of an offset, or None if the notebook has no code."""
-    if not self.cells:
-      return None
-    starts = [cell.start for cell in self.cells]
-    return self.cells[bisect.bisect_right(starts, offset) - 1]
+    starts = [cell.start for cell in self._cells]
+    return self._cells[bisect.bisect_right(starts, offset) - 1]
 
 
 def is_notebook(data: bytes) -> bool:
@@ -140,115 +141,83 @@ def is_notebook(data: bytes) -> bool:
     notebook = json.loads(data) if data.lstrip().startswith(b"{") else None
   except (ValueError, RecursionError):
     return False
-  return isinstance(notebook, dict) and bool(
-    {"cells", "worksheets"} & notebook.keys()
+  return isinstance(notebook, dict) and "cells" in notebook
+
+
+def _write(notebook: Any, raw: str) -> str:
+  """Returns a notebook as Jupyter writes it, with the indent of its file."""
+  indent = re.match(r"\s*\{\r?\n([ \t]*)", raw)
+  text = json.dumps(
+    notebook, ensure_ascii=False, indent=indent[1] if indent else None
   )
+  return text + ("\n" if raw.endswith("\n") else "")
 
 
-def _check_language(notebook: Any) -> None:
-  """Raises ValueError if a notebook says that it is not Python."""
-  metadata = notebook.get("metadata") if isinstance(notebook, dict) else None
-  if not isinstance(metadata, dict):
-    return
-  for key, name in (("kernelspec", "language"), ("language_info", "name")):
-    value = metadata.get(key)
-    language = value.get(name) if isinstance(value, dict) else None
-    if isinstance(language, str) and not _is_python(language):
-      raise ValueError(f"its language is {language}")
-
-
-def _is_python(language: str) -> bool:
-  return language.lower().startswith(("python", "ipython"))
-
-
-def _find_sources(notebook: Any) -> list[tuple[Any, ...]]:
-  """Returns the keys that lead to the source of each code cell.
+def _list_code(notebook: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+  """Yields the code cells of a notebook with their numbers.
 
   Raises:
-    ValueError: This is no notebook.
+    ValueError: This is no notebook of Python.
   """
-  if not isinstance(notebook, dict):
-    raise ValueError("it is no JSON object")
-  lists: list[tuple[Any, ...]] = [("cells",)]
-  key = "source"
-  if "cells" not in notebook and "worksheets" in notebook:  # nbformat 3.
-    sheets = notebook["worksheets"]
-    count = len(sheets) if isinstance(sheets, list) else 0
-    lists = [("worksheets", number, "cells") for number in range(count)]
-    key = "input"
-  found = []
-  for path in lists:
-    cells = _follow(notebook, path)
-    if not isinstance(cells, list):
-      raise ValueError("it has no list of cells")
-    for number, cell in enumerate(cells):
-      if not isinstance(cell, dict):
-        raise ValueError(f"cell {number + 1} is no JSON object")
-      language = cell.get("language", "python")
-      if cell.get("cell_type") != "code" or not _is_python(str(language)):
-        continue
-      if not _is_source(cell.get(key)):
-        raise ValueError(f"cell {number + 1} has no {key}")
-      found.append((*path, number, key))
-  return found
+  cells = notebook.get("cells") if isinstance(notebook, dict) else None
+  if not isinstance(cells, list):
+    if isinstance(notebook, dict) and "worksheets" in notebook:
+      raise ValueError("its format is older than 4: open and save it first")
+    raise ValueError("it has no list of cells")
+  metadata = notebook.get("metadata") or {}
+  for key, name in (("kernelspec", "language"), ("language_info", "name")):
+    language = (metadata.get(key) or {}).get(name, "python")
+    if not str(language).lower().startswith(("python", "ipython")):
+      raise ValueError(f"its language is {language}")
+  for number, cell in enumerate(cells, 1):
+    if cell["cell_type"] == "code":
+      yield number, cell
 
 
-def _is_source(value: Any) -> bool:
-  """Returns whether a value is a string or a list of strings."""
-  if isinstance(value, list):
-    return all(isinstance(line, str) for line in value)
-  return isinstance(value, str)
+def _read_code(source: str) -> tuple[str, str]:
+  """Returns the Python of a cell, and what is wrong with the cell or ""."""
+  if _find_error(source) is None:
+    return source, ""
+  first = _CELL_MAGIC.match(source)
+  if first and first["name"] not in _PYTHON:
+    return _blank(source), ""
+  text = source
+  if first:
+    start, end = first.span("magic")
+    text = f"{text[:start]}#{' ' * (end - start - 1)}{text[end:]}"
+  text = _MAGIC.sub(_hide_magic, text)
+  error = _find_error(text)
+  if error is None:
+    return text, ""
+  return _blank(source), f"line {error.lineno}: {error.msg}"
 
 
-def _follow(value: Any, keys: tuple[Any, ...]) -> Any:
-  """Returns what keys lead to; None if one of them is missing."""
-  for key in keys:
-    if isinstance(value, dict):
-      value = value.get(key)
-    else:
-      value = value[key] if isinstance(value, list) else None
-  return value
+def _hide_magic(match: re.Match[str]) -> str:
+  """Returns what stands for a line that is a magic.
 
-
-def _join(source: str | list[str]) -> str:
-  return "".join(source)
-
-
-def _find_obstacle(cell: Cell | None, edit: edits_lib.Edit) -> str:
-  """Returns why a cell cannot take an edit, or ""."""
-  if cell is None:
-    return "the notebook has no code cell"
-  if edit.end > cell.end + 1:
-    return "the edit would span two cells"
-  edit = _move_into(cell, edit)
-  if cell.code.error:
-    return f"the cell is not Python ({cell.code.error})"
-  if any(blank.stops(edit) for blank in cell.code.blanks):
-    return "there is a magic"
-  return ""
-
-
-def _move_into(cell: Cell, edit: edits_lib.Edit) -> edits_lib.Edit:
-  """Returns an edit of a cell's source for an edit of the notebook's text.
-
-  An edit of a whole line leaves out the line end after the cell.
+  In a block, and after "=", Python needs an expression: `0`. Elsewhere, a `0`
+  would be a statement before which `migrate` adds lines.
   """
-  start, end, text = edit
-  if end > cell.end:
-    end = cell.end
-    text = text.removesuffix("\n").removesuffix("\r")
-  ends_line = cell.source[: end - cell.start].endswith(("\n", "\r"))
-  text = cell.code.adapt(text, ends_line)
-  return edits_lib.Edit(start - cell.start, end - cell.start, text)
+  mark = "0" if match["indent"] or match["owner"] else "#"
+  rest = re.sub(
+    r"(\\\r?\n)|[^\r\n]", lambda part: part[1] or " ", match["magic"][1:]
+  )
+  return f"{match['indent']}{match['owner'] or ''}{mark}{rest}"
 
 
-def _merge(edits: list[edits_lib.Edit]) -> list[edits_lib.Edit]:
-  """Returns edits with one insertion at each place."""
-  merged: list[edits_lib.Edit] = []
-  for edit in edits:
-    last = merged[-1] if merged else None
-    if last and last.start == last.end == edit.start == edit.end:
-      edit = edits_lib.Edit(last.start, last.end, last.text + edit.text)
-      merged.pop()
-    merged.append(edit)
-  return merged
+def _blank(source: str) -> str:
+  """Returns a text without code, of the same length and lines."""
+  return re.sub(r"[^\r\n]", " ", source)
+
+
+def _find_error(text: str) -> SyntaxError | None:
+  """Returns what is wrong with Python 3 code, or None."""
+  try:
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")
+      ast.parse(text)
+  except SyntaxError as error:
+    return error.with_traceback(None)
+  except (ValueError, RecursionError, MemoryError) as error:
+    return SyntaxError(str(error))
+  return None

@@ -18,9 +18,9 @@ def find_states(rule: rules.Rule) -> tuple[str, ...]:
   findings are left to the user.
   """
   found: set[str] = set()
-  for number, example in enumerate(rule.examples):
+  for number, (before, _) in enumerate(rule.examples):
     report = scanner.scan_text(
-      example.before.encode("utf-8"),
+      before.encode("utf-8"),
       f"example{number}.py",
       scanner.Options(select=(rule.code,), target=_TARGET),
     )

@@ -31,19 +31,6 @@ class CodeError(ValueError):
   """An error for a code that no rule has; the message is one line."""
 
 
-class Example(NamedTuple):
-  """A source before and after `migrate`.
-
-  Attributes:
-    before: The source.
-    after: What `migrate --write` makes of it; the same text if the rule leaves
-      the place to the user.
-  """
-
-  before: str
-  after: str
-
-
 class Rule(NamedTuple):
   """A kind of finding.
 
@@ -52,7 +39,8 @@ class Rule(NamedTuple):
     name: A name in words, such as "legacy-name".
     find: The function that yields the findings in a file. Its module's
       docstring is the rule's documentation.
-    examples: Sources before and after.
+    examples: Sources before and after `migrate --write`; both are the same if
+      the rule leaves the place to the user.
     summary: The first line of that docstring.
     explanation: The rest of it.
   """
@@ -60,7 +48,7 @@ class Rule(NamedTuple):
   code: str
   name: str
   find: Callable[[files.File], Iterator[findings.Finding]]
-  examples: tuple[Example, ...]
+  examples: tuple[tuple[str, str], ...]
   summary: str
   explanation: str
 
@@ -92,7 +80,7 @@ def rule(
       code,
       name,
       find,
-      tuple(Example(*example) for example in examples),
+      examples,
       summary.strip(),
       explanation.strip(),
     )
@@ -125,24 +113,29 @@ def check_codes(words: Iterable[str]) -> None:
       )
 
 
-def is_selected(
-  code: str, select: Sequence[str], ignore: Sequence[str]
-) -> bool:
-  """Returns whether findings with a code are wanted.
+def select_rules(
+  select: Sequence[str], ignore: Sequence[str]
+) -> tuple[Rule, ...]:
+  """Returns the rules whose findings are wanted, in the order of their codes.
 
   The longest word that the code begins with decides, so that LS101 can be
   selected although LS1 is ignored. Of equal words, `ignore` wins.
 
   Args:
-    code: The code.
     select: Codes and beginnings of codes; empty for all.
     ignore: The same.
   """
-  wanted = max(
-    (len(word) for word in select if code.startswith(word)),
-    default=-1 if select else 0,
-  )
-  unwanted = max(
-    (len(word) for word in ignore if code.startswith(word)), default=-1
-  )
-  return wanted > unwanted
+  if not select and not ignore:
+    return list_rules()
+  found = []
+  for rule in list_rules():
+    wanted = max(
+      (len(word) for word in select if rule.code.startswith(word)),
+      default=-1 if select else 0,
+    )
+    unwanted = max(
+      (len(word) for word in ignore if rule.code.startswith(word)), default=-1
+    )
+    if wanted > unwanted:
+      found.append(rule)
+  return tuple(found)

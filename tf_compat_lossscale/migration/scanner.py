@@ -1,111 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the code in old programs that has to change."""
+"""Finds the code in old programs that has to change, and plans the edits.
+
+Each file is parsed; rules yield findings with edits; the edits are applied; the
+result is parsed and looked at again. An edit counts as made if its finding is
+gone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
-import os
+import contextlib
+import gc
+import itertools
+import operator
+import re
+from typing import NamedTuple
 
-from tf_compat_lossscale.migration import checker
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.migration import calls
 from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import excludes
+from tf_compat_lossscale.migration import editing
+from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import findings as findings_lib
-from tf_compat_lossscale.migration import outlines
-from tf_compat_lossscale.migration import reading
-from tf_compat_lossscale.migration import surroundings
+from tf_compat_lossscale.migration import import_graph
+from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.migration import workers
+from tf_compat_lossscale.programs import numpy_names
+from tf_compat_lossscale.programs import sources
 
-Options = checker.Options
+# Edits that overlap are made one after the other.
+_MANY_ROUNDS = 8
+# What a file has that uses TensorFlow; and one that uses a loss scale.
+_USES = re.compile(
+  r"tensorflow|tf_compat_lossscale|TF_ENABLE_AUTO|\.experimental\.|mixed_prec"
+)
+_MATTERS = re.compile(
+  r"LossScale|loss_scale|mixed_precision|tf_compat_lossscale|TF_ENABLE_AUTO"
+)
+# What a file has that starts a program; and one with an old name of another
+# library than TensorFlow.
+_STARTS = re.compile(r"__main__|app\.run")
+_OLD_NAMES = re.compile(
+  rf"\.({'|'.join([*numpy_names.REPLACED, 'tostring'])})\b"
+  r"|collections|getargspec|DEFINE_enum"
+)
+# What Python 3 says of code that Python 2 allows.
+_PYTHON_2 = re.compile(
+  "Missing parentheses in call to|multiple exception types|leading zeros in"
+  "|inconsistent use of tabs"
+)
+
+
+class Options(NamedTuple):
+  """What the user asks for.
+
+  Attributes:
+    select: Codes, and beginnings of codes, of the findings that are wanted;
+      empty for all.
+    ignore: Codes, and beginnings of codes, of findings that are not wanted.
+    exclude: Patterns of files and folders to leave out.
+    tensorflow: 1 or 2: the TensorFlow that the files mean; None to decide by
+      their names.
+    target: The TensorFlow (major, minor) that they will run on; None for the
+      one that is installed.
+    nvidia_switch: Whether NVIDIA's variables are on when the programs start.
+  """
+
+  select: tuple[str, ...] = ()
+  ignore: tuple[str, ...] = ()
+  exclude: tuple[str, ...] = ()
+  tensorflow: int | None = None
+  target: tuple[int, int] | None = None
+  nvidia_switch: bool = False
+
+
+class Plan(NamedTuple):
+  """Which edits to plan.
+
+  Attributes:
+    offered: Whether to make the edits that are offered, too.
+  """
+
+  offered: bool = False
+
+
 DEFAULT = Options()
 
 
 def scan(
   paths: Sequence[str],
-  options: checker.Options = DEFAULT,
-  progress: Callable[[int, int], None] | None = None,
-  check: Callable[..., findings_lib.Report] = checker.check,
+  options: Options = DEFAULT,
+  plan: Plan | None = None,
+  progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> findings_lib.Report:
   """Finds what has to change in files and folders.
 
   Args:
     paths: Files and folders.
     options: What the user asks for.
+    plan: Which edits to plan; None to plan none.
     progress: A function that takes the number of files that are done, and that
       of all files.
-    check: The function that checks a project, such as that of `migrator`.
-
-  Returns:
-    The report.
 
   Raises:
-    FileNotFoundError: A path does not exist.
-    findings.ScanError: There is no Python file in the paths.
+    ScanError: A path does not exist, or has no Python file.
   """
-  shown = _list_files(paths, options)
-  groups = trees.group(_read_files(paths, shown, options))
-  total, done = len(shown), 0
-  checked: list[findings_lib.Report] = []
-  found: list[tuple[trees.Group, findings_lib.Report]] = []
-  waiting: list[tuple[trees.Group, dict[str, str], checker.Options]] = []
-  for group in groups:
-    own = {o.path: shown[o.path] for o in group.files if o.path in shown}
-    if not own:
-      continue
-    if options.nvidia_switch or any(
-      o.matters or o.mentions or o.must_read for o in group.files
-    ):
-      waiting.append((group, own, options))
-    else:
-      checked.append(findings_lib.Report((checker.make_project(own),), ()))
-      done += len(own)
-  # The largest project takes longest: the others are checked meanwhile.
-  waiting.sort(key=lambda each: len(each[0].files), reverse=True)
-  for arguments, result in workers.run(check, waiting, options.jobs):
-    done += result.projects[0].files
-    found.append((arguments[0], result))
-    if progress is not None:
-      progress(done, total)
-  found.sort(key=lambda each: each[0].folder)
-  checked += _note_importers(found)
-  checked.sort(key=lambda each: each.projects[0].path)
-  return findings_lib.Report(
-    tuple(project for each in checked for project in each.projects),
-    tuple(line for each in checked for line in each.errors),
-    tuple(line for each in checked for line in each.warnings),
-    tuple(change for each in checked for change in each.changes),
-  )
+  listed = trees.list_files(paths, options.exclude)
 
+  def read_all() -> Iterator[tuple[str, bytes | None]]:
+    for done, path in enumerate(listed):
+      progress(done, len(listed))
+      yield path, None
 
-def _note_importers(
-  found: Sequence[tuple[trees.Group, findings_lib.Report]],
-) -> Iterator[findings_lib.Report]:
-  """Yields results; says of a project that one with loss scaling imports it.
-
-  Args:
-    found: Projects with their results.
-  """
-  for group, result in found:
-    (project,) = result.projects
-    for other, report in found if project.notes else ():
-      module, its = other.borrowed.get(group.folder), report.projects[0]
-      if module is not None and its.uses_loss_scaling:
-        note = (
-          f"{its.path} imports {module} from it: run that by "
-          "`tf-lossscale run` even after `migrate`"
-        )
-        project = project._replace(notes=(*project.notes, note))
-    yield result._replace(projects=(project,))
+  return _check(read_all(), options, plan)
 
 
 def scan_text(
-  data: bytes,
-  name: str,
-  options: checker.Options = DEFAULT,
-  check: Callable[..., findings_lib.Report] = checker.check,
+  data: bytes, name: str, options: Options = DEFAULT, plan: Plan | None = None
 ) -> findings_lib.Report:
   """Finds what has to change in a program that is not in a file.
 
@@ -114,77 +129,178 @@ def scan_text(
     name: The name for its findings. If it ends with ".ipynb", the program is a
       notebook.
     options: What the user asks for.
-    check: As of `scan`.
+    plan: Which edits to plan; None to plan none.
+  """
+  return _check([(name, data)], options, plan)
+
+
+@contextlib.contextmanager
+def _keep_garbage() -> Iterator[None]:
+  """Lets a function read many syntax trees.
+
+  Python's garbage collector does not run meanwhile: it would look at the nodes
+  of all trees again and again, which takes a third of the time.
+  """
+  was_on = gc.isenabled()
+  gc.disable()
+  try:
+    with sources.allow_depth():
+      yield
+  finally:
+    if was_on:
+      gc.enable()
+
+
+@_keep_garbage()
+def _check(
+  given: Iterable[tuple[str, bytes | None]],
+  options: Options,
+  plan: Plan | None,
+) -> findings_lib.Report:
+  """Checks files, and plans their edits.
+
+  Args:
+    given: The files, each with its bytes if they need not be read.
+    options: What the user asks for.
+    plan: Which edits to plan; None to plan none.
+  """
+  errors: list[str] = []
+  read: dict[str, documents.Document] = {}
+  for path, data in given:
+    document = _read(path, data, errors)
+    if document is not None:
+      read[path] = document
+  unread = len(errors)
+  graph, files = _parse_related(read, options, errors)
+  count = len(read) - len(errors) + unread
+  if graph is None:
+    return findings_lib.Report(count, errors=tuple(errors))
+
+  release = options.target or which_keras.find_release()
+  arguments = graph, release, options.tensorflow, options.nvidia_switch
+  call = calls.Call(files, *arguments)
+  found = {file.path: _find(file, options) for file in files}
+  report = findings_lib.Report(
+    count,
+    tuple(itertools.chain.from_iterable(found.values())),
+    tuple(errors),
+    uses_loss_scaling=True,
+    tensorflow=call.tensorflow,
+    reason=call.reason,
+  )
+  if plan is None:
+    return report
+  states = [findings_lib.MIGRATE, *([findings_lib.OFFERED] * plan.offered)]
+  now = {file.path: file for file in files}
+  left = found
+  for _ in range(_MANY_ROUNDS):
+    edited = {}
+    for path, findings in left.items():
+      own = [f for f in findings if f.state in states]
+      own.sort(key=operator.attrgetter("code"))
+      file = editing.edit(now[path], own) if own else now[path]
+      if file is not now[path]:
+        edited[path] = file
+    if not edited:
+      break
+    now |= edited
+    calls.Call(list(now.values()), *arguments, call.decisions)
+    left = {path: _find(now[path], options) for path in left}
+  changes = []
+  for file in files:
+    after = now[file.path].document
+    rest = [f for f in left[file.path] if f.state in states]
+    stays = [(f.code, f.name) for f in rest]
+    wanted = [f for f in found[file.path] if f.state in states]
+    made = [f for f in wanted if (f.code, f.name) not in stays]
+    if after.data != file.document.data or rest:
+      before = file.document.data
+      changes.append(
+        findings_lib.Change(
+          *(file.path, before, after.data, tuple(made), tuple(rest))
+        )
+      )
+  return report._replace(changes=tuple(changes))
+
+
+def _parse_related(
+  read: Mapping[str, documents.Document], options: Options, errors: list[str]
+) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
+  """Parses the files that have to do with loss scaling.
+
+  Args:
+    read: All files, by their paths.
+    options: What the user asks for.
+    errors: Gets a line for each file that Python cannot parse.
 
   Returns:
-    The report; its error says if the bytes are no program.
+    The imports of all files, and the files that use TensorFlow or that matter
+    for the others; None and no files if nothing uses loss scaling.
   """
+  texts = {path: document.text for path, document in read.items()}
+  parsed: dict[str, files_lib.File | None] = {}
+  uses = options.nvidia_switch
+  for path, text in texts.items():
+    if _MATTERS.search(text):
+      file = parsed[path] = _parse(read[path], errors)
+      uses = uses or (file is not None and file.uses_loss_scaling)
+  if not uses:
+    return None, []
+  graph = import_graph.ImportGraph(texts)
+  using = [path for path, text in texts.items() if _USES.search(text)]
+  wanted = set(using)
+  for path in graph.find_above(using):
+    is_start = path.endswith(("__init__.py", "__main__.py"))
+    if is_start or path not in graph.importers or _STARTS.search(texts[path]):
+      wanted.add(path)
+  for path in graph.find_below(using):
+    if _OLD_NAMES.search(texts[path]):
+      wanted.add(path)
+  for path in texts:
+    if path in wanted and path not in parsed:
+      parsed[path] = _parse(read[path], errors)
+  files = [file for path in texts if (file := parsed.get(path))]
+  return graph, files
+
+
+def _read(
+  path: str, data: bytes | None, errors: list[str]
+) -> documents.Document | None:
+  """Returns a file; None if it cannot be read."""
   try:
-    group, reader = _read_text(data, name)
+    document = trees.read(path, data)
   except documents.DocumentError as error:
-    return findings_lib.Report((), (str(error),))
-  return check(group, {name: name}, options, reader)
+    errors.append(str(error))
+    return None
+  errors += map(_advise, document.errors)
+  return document
 
 
-def _read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
-  """Returns the project that a program without a file is, and its reader."""
-  reader = reading.Reader()
-  reader.add_text(name, data)
-  outline = outlines.read(name, data)._replace(
-    starts=True, acts=True, must_read=True
-  )
-  folder = (
-    os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
-  )
-  return trees.Group(folder, (outline,), {}), reader
+def _parse(
+  document: documents.Document, errors: list[str]
+) -> files_lib.File | None:
+  """Returns a file with its syntax tree; None if Python cannot parse it."""
+  try:
+    source = sources.read_text(document.path, document.text)
+  except sources.SourceError as error:
+    shown = documents.show_path(document.path)
+    errors.append(_advise(str(error).replace(document.path, shown, 1)))
+    return None
+  return files_lib.File(document, source)
 
 
-def _list_files(
-  paths: Sequence[str], options: checker.Options
-) -> dict[str, str]:
-  """Returns absolute paths -> the paths as the user wrote them."""
-  is_excluded = excludes.make_matcher(options.exclude)
-  shown: dict[str, str] = {}
-  for path in paths:
-    if not os.path.lexists(path):
-      raise FileNotFoundError(f"{path!r} is not there")
-    files = list(trees.list_files(path, is_excluded))
-    for file in files:
-      shown.setdefault(os.path.abspath(file), file)
-    if not files:
-      but = " that is not excluded" if options.exclude else ""
-      raise findings_lib.ScanError(
-        f"no Python file (.py) or notebook (.ipynb){but} in {path!r}"
-      )
-  return shown
-
-
-def _read_files(
-  paths: Sequence[str], shown: Iterable[str], options: checker.Options
-) -> list[outlines.Outline]:
-  """Returns the outlines of files.
-
-  All files of the projects around what the user gives are read, too.
-  """
-  sources = dict.fromkeys(shown)
-  given = {os.path.abspath(path) for path in paths}
-  folders = set(filter(os.path.isdir, given))
-  # The files of a folder have the same project.
-  first = {p if p in folders else os.path.dirname(p): p for p in given}
-  roots = set(map(surroundings.find_root, first.values())) - folders
-  is_excluded = excludes.make_matcher(options.exclude)
-  for root in sorted(roots):
-    sources.update(dict.fromkeys(trees.list_files(root, is_excluded)))
-  # A file that the user names is read in any case, for its errors.
-  named = given - folders
-  found: list[outlines.Outline] = []
-  for path in sources:
-    try:
-      data = documents.load(path)
-    except documents.DocumentError:
-      unread = outlines.Outline(path, (), False, False, False, must_read=True)
-      found.append(unread)  # The check reads it and reports the error.
-      continue
-    outline = outlines.read(path, data)
-    found.append(outline._replace(must_read=path in named))
+def _find(file: files_lib.File, options: Options) -> list[findings_lib.Finding]:
+  """Returns the findings of all rules in a file, by their place."""
+  found: list[findings_lib.Finding] = []
+  for rule in rules.select_rules(options.select, options.ignore):
+    found += rule.find(file)
+  found.sort(key=operator.attrgetter("line", "column"))
+  if found and found[0].cell:
+    found.sort(key=operator.attrgetter("cell"))
   return found
+
+
+def _advise(error: str) -> str:
+  """Returns an error, with what to do if the code may be Python 2."""
+  may_be_2 = _PYTHON_2.search(error) is not None
+  return f"{error}: if this is Python 2, run 2to3 first" if may_be_2 else error

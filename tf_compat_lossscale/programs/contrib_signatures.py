@@ -9,11 +9,72 @@ differs from TensorFlow 1.15 for these.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import functools
 import inspect
+import re
 from typing import Any
 from typing import cast
 from typing import NamedTuple
+
+# The parameters that a name of `tf.contrib`, or a method of one, had.
+_PARAMETERS = """
+autograph.to_code(entity, recursive=True, experimental_optional_features=None)
+autograph.to_graph(entity, recursive=True, experimental_optional_features=None)
+cluster_resolver.SlurmClusterResolver(jobs, port_base=8888, gpus_per_node=1,
+    gpus_per_task=1, tasks_per_node=None, auto_set_gpu=True, rpc_layer="grpc")
+distribute.AllReduceCrossDeviceOps(all_reduce_alg="nccl", num_packs=1,
+    agg_small_grads_max_bytes=0, agg_small_grads_max_group=10)
+eager.defun(func=None, input_signature=None, autograph=True,
+    experimental_autograph_options=None, experimental_relax_shapes=False)
+eager.function(func=None, input_signature=None, autograph=True,
+    experimental_autograph_options=None, experimental_relax_shapes=False,
+    experimental_compile=None)
+eager.make_template(name_, func_, create_scope_now_=False, unique_name_=None,
+    custom_getter_=None, create_graph_function_=False, **kwargs)
+framework.remove_squeezable_dimensions(predictions, labels, name=None)
+lookup.HashTable(initializer, default_value, shared_name=None, name=None)
+lookup.MutableDenseHashTable(key_dtype, value_dtype, default_value, empty_key,
+    deleted_key, initial_num_buckets=None, name="MutableDenseHashTable",
+    checkpoint=True)
+lookup.MutableHashTable.lookup(keys, name=None)
+tpu.InfeedQueue(number_of_tuple_elements=None, tuple_types=None,
+    tuple_shapes=None, shard_dimensions=None, name=None)
+"""
+_RELAX = {
+  "experimental_relax_shapes": "reduce_retracing",
+  "experimental_compile": "jit_compile",
+}
+_DIRECTORY = {"checkpoint_dir": "ckpt_dir_or_file"}
+_MAPPING = {"mapping": "vocabulary_list"}
+# Name -> its parameters that have other names today; None if a parameter has no
+# effect today.
+_RENAMED: dict[str, Mapping[str, str | None]] = {
+  # Small gradients are packed by the number of bytes, whatever is asked for.
+  "distribute.AllReduceCrossDeviceOps": {
+    "agg_small_grads_max_bytes": None,
+    "agg_small_grads_max_group": None,
+  },
+  "eager.defun": _RELAX,
+  "eager.function": _RELAX,
+  "eager.make_template": {"create_graph_function_": None},
+  "framework.init_from_checkpoint": _DIRECTORY,
+  "framework.list_variables": _DIRECTORY,
+  "framework.load_checkpoint": {"filepattern": "ckpt_dir_or_file"},
+  "framework.load_variable": _DIRECTORY,
+  # Both are treated alike.
+  "framework.remove_squeezable_dimensions": {
+    "predictions": "labels",
+    "labels": "predictions",
+  },
+  # Tables of one initializer have the same content, shared or not.
+  "lookup.HashTable": {"shared_name": None},
+  # A `Saver` finds the table in a collection, as if `checkpoint` were True.
+  "lookup.MutableDenseHashTable": {"checkpoint": None},
+  "lookup.index_table_from_tensor": _MAPPING,
+  "lookup.index_to_string_table_from_tensor": _MAPPING,
+  "tensorboard.visualize_embeddings": {"summary_writer": "logdir"},
+}
 
 
 class Change(NamedTuple):
@@ -21,115 +82,31 @@ class Change(NamedTuple):
 
   Attributes:
     renamed: Parameter -> its name today; None if it has no effect today.
-    parameters: A function that has the parameters of TensorFlow 1.15, and is
-      never called; None if only `renamed` tells them from today's.
+    signature: The parameters of TensorFlow 1.15; None if only `renamed` tells
+      them from today's.
     method: The method that has the parameters; "" for the name itself.
   """
 
-  renamed: dict[str, str | None]
-  parameters: Callable[..., Any] | None = None
+  renamed: Mapping[str, str | None]
+  signature: inspect.Signature | None = None
   method: str = ""
 
 
-_RELAX: dict[str, str | None] = {
-  "experimental_relax_shapes": "reduce_retracing",
-  "experimental_compile": "jit_compile",
-}
-_DIRECTORY = Change({"checkpoint_dir": "ckpt_dir_or_file"})
-_MAPPING = Change({"mapping": "vocabulary_list"})
+def _read_changes() -> dict[str, Change]:
+  """Returns name -> its change, for all names of the tables."""
+  changes = {name: Change(renamed) for name, renamed in _RENAMED.items()}
+  for row in re.sub(r"\n {4}", " ", _PARAMETERS).strip().splitlines():
+    path, _, parameters = row.partition("(")
+    function = eval(f"lambda {parameters[:-1]}: None")  # Our own text.
+    module, name, *method = path.split(".")
+    key = f"{module}.{name}"
+    changes[key] = Change(
+      _RENAMED.get(key, {}), inspect.signature(function), "".join(method)
+    )
+  return changes
 
-# A name of `tf.contrib` -> the parameters that it had.
-CHANGES = {
-  "autograph.to_code": Change(
-    {}, lambda entity, recursive=True, experimental_optional_features=None: None
-  ),
-  "autograph.to_graph": Change(
-    {}, lambda entity, recursive=True, experimental_optional_features=None: None
-  ),
-  "cluster_resolver.SlurmClusterResolver": Change(
-    {},
-    lambda jobs,
-    port_base=8888,
-    gpus_per_node=1,
-    gpus_per_task=1,
-    tasks_per_node=None,
-    auto_set_gpu=True,
-    rpc_layer="grpc": None,
-  ),
-  # Small gradients are packed by the number of bytes, whatever is asked for.
-  "distribute.AllReduceCrossDeviceOps": Change(
-    {"agg_small_grads_max_bytes": None, "agg_small_grads_max_group": None},
-    lambda all_reduce_alg="nccl",
-    num_packs=1,
-    agg_small_grads_max_bytes=0,
-    agg_small_grads_max_group=10: None,
-  ),
-  "eager.defun": Change(
-    _RELAX,
-    lambda func=None,
-    input_signature=None,
-    autograph=True,
-    experimental_autograph_options=None,
-    experimental_relax_shapes=False: None,
-  ),
-  "eager.function": Change(
-    _RELAX,
-    lambda func=None,
-    input_signature=None,
-    autograph=True,
-    experimental_autograph_options=None,
-    experimental_relax_shapes=False,
-    experimental_compile=None: None,
-  ),
-  "eager.make_template": Change(
-    {"create_graph_function_": None},
-    lambda name_,
-    func_,
-    create_scope_now_=False,
-    unique_name_=None,
-    custom_getter_=None,
-    create_graph_function_=False,
-    **kwargs: None,
-  ),
-  "framework.init_from_checkpoint": _DIRECTORY,
-  "framework.list_variables": _DIRECTORY,
-  "framework.load_checkpoint": Change({"filepattern": "ckpt_dir_or_file"}),
-  "framework.load_variable": _DIRECTORY,
-  # Both are treated alike.
-  "framework.remove_squeezable_dimensions": Change(
-    {"predictions": "labels", "labels": "predictions"},
-    lambda predictions, labels, name=None: None,
-  ),
-  # Tables of one initializer have the same content, shared or not.
-  "lookup.HashTable": Change(
-    {"shared_name": None},
-    lambda initializer, default_value, shared_name=None, name=None: None,
-  ),
-  # A `Saver` finds the table in a collection, as if `checkpoint` were True.
-  "lookup.MutableDenseHashTable": Change(
-    {"checkpoint": None},
-    lambda key_dtype,
-    value_dtype,
-    default_value,
-    empty_key,
-    deleted_key,
-    initial_num_buckets=None,
-    name="MutableDenseHashTable",
-    checkpoint=True: None,
-  ),
-  "lookup.MutableHashTable": Change({}, lambda keys, name=None: None, "lookup"),
-  "lookup.index_table_from_tensor": _MAPPING,
-  "lookup.index_to_string_table_from_tensor": _MAPPING,
-  "tensorboard.visualize_embeddings": Change({"summary_writer": "logdir"}),
-  "tpu.InfeedQueue": Change(
-    {},
-    lambda number_of_tuple_elements=None,
-    tuple_types=None,
-    tuple_shapes=None,
-    shard_dimensions=None,
-    name=None: None,
-  ),
-}
+
+CHANGES = _read_changes()
 
 
 def adapt(path: str, value: Any) -> Any:
@@ -159,9 +136,9 @@ def _wrap(
   function: Callable[..., Any], change: Change, is_method: bool
 ) -> Callable[..., Any]:
   """Returns a function that takes the old parameters."""
-  signature = inspect.signature(change.parameters or function)
+  signature = change.signature or inspect.signature(function)
   parameters = list(signature.parameters.values())
-  if change.parameters is None:
+  if change.signature is None:
     olds = {new: old for old, new in change.renamed.items()}
     parameters = [p.replace(name=olds.get(p.name, p.name)) for p in parameters]
   if is_method:

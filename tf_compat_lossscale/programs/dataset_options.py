@@ -88,7 +88,6 @@ def _say(path: str) -> None:
 
 
 def _make_option(part: str, name: str, real: Any) -> _Old:
-  """Returns the property of an option that moved, or does nothing."""
   path, key = f"{part}.{name}".lstrip("."), f"_old_{name}"
 
   def read(self: Any) -> Any:

@@ -52,11 +52,11 @@ class ImportWatcher:
 
   def start(self) -> None:
     """Starts watching, before all other finders."""
-    _finder.add(self)
+    _finder.change([*_finder.watchers, self])
 
   def stop(self) -> None:
     """Stops watching."""
-    _finder.remove(self)
+    _finder.change([each for each in _finder.watchers if each is not self])
 
   def is_started(self) -> bool:
     """Returns whether this watcher watches now."""
@@ -78,21 +78,12 @@ class _Finder:
     # `threading` would take time at the start of each process of `run`.
     self._lock = _thread.allocate_lock()
 
-  def add(self, watcher: ImportWatcher) -> None:
-    """Adds a watcher, and makes this the first finder of all."""
+  def change(self, watchers: list[ImportWatcher]) -> None:
+    """Sets the watchers: if there are any, this is the first finder of all."""
     with self._lock:
-      self.watchers = [*self.watchers, watcher]
-      if self not in sys.meta_path[:1]:
-        sys.meta_path.insert(0, self)
-      if self in sys.meta_path[1:]:
-        del sys.meta_path[sys.meta_path.index(self, 1)]
-
-  def remove(self, watcher: ImportWatcher) -> None:
-    """Removes a watcher; without any, this is no finder any more."""
-    with self._lock:
-      self.watchers = [each for each in self.watchers if each is not watcher]
-      if not self.watchers and self in sys.meta_path:
-        sys.meta_path.remove(self)
+      self.watchers = watchers
+      others = [each for each in sys.meta_path if each is not self]
+      sys.meta_path[:] = [self, *others] if watchers else others
 
   def find_spec(
     self,
@@ -132,27 +123,20 @@ class _Finder:
       module = watcher.replace_module(name)
       if module is not None:
         return _Spec(name, cast("Loader", _ExistingModuleLoader(module)))
-    spec = self._ask_later_finders(name, *args)
-    if spec is not None:
-      if hasattr(spec.loader, "exec_module"):
-        for watcher in watchers:
-          spec.loader = cast("Loader", _WatchedLoader(spec.loader, watcher))
-      return spec
-    for watcher in watchers:
-      module = watcher.supply_module(name)
-      if module is not None:
-        return _Spec(name, cast("Loader", _ExistingModuleLoader(module)))
-    return None
-
-  def _ask_later_finders(self, *args: Any) -> _Spec | None:
-    """Returns the spec that the finders after this one find, if any."""
     finders = list(sys.meta_path)
     # In another thread, the last watcher may have stopped.
     first = finders.index(self) + 1 if self in finders else 0
     for finder in finders[first:]:
-      spec = finder.find_spec(*args)
+      spec = finder.find_spec(name, *args)
       if spec is not None:
+        if hasattr(spec.loader, "exec_module"):
+          for watcher in watchers:
+            spec.loader = cast("Loader", _WatchedLoader(spec.loader, watcher))
         return spec
+    for watcher in watchers:
+      module = watcher.supply_module(name)
+      if module is not None:
+        return _Spec(name, cast("Loader", _ExistingModuleLoader(module)))
     return None
 
 
@@ -216,12 +200,15 @@ class _FirstImport(ImportWatcher):
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
-  """Calls `then` with the module called `name` right after its import.
+  """Calls `then` with a module right after its import, or now if it is loaded.
 
   If modules of this package are half loaded at that moment, `then` is called
   when the last of them has loaded.
   """
-  _FirstImport(name, then).start()
+  if name in sys.modules:
+    then(sys.modules[name])
+  else:
+    _FirstImport(name, then).start()
 
 
 class _ExistingModuleLoader:

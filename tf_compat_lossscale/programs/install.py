@@ -17,29 +17,35 @@ from typing import NamedTuple
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import companions
-from tf_compat_lossscale.programs import contrib_modules
 from tf_compat_lossscale.programs import dataset_options
-from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
-from tf_compat_lossscale.programs import moved_modules
+from tf_compat_lossscale.programs import lazy_modules
+from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import old_methods
+from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import private_keras
-from tf_compat_lossscale.programs import restored_modules
+from tf_compat_lossscale.programs import standalone_keras
+from tf_compat_lossscale.programs import tables
 
-_KERAS_2 = "tf_compat_lossscale.keras._keras2"
+_OURS = "tf_compat_lossscale"
+_KERAS_2 = f"{_OURS}.keras._keras2"
+_ESTIMATOR = "tensorflow_estimator"
+_WITHOUT_ESTIMATOR = (2, 16)  # The first TensorFlow without `tf.estimator`.
 
+# The modules of TensorFlow's public namespaces that the table has.
+_PUBLIC = [
+  name
+  for name in tables.TABLE.names
+  if re.match(r"tensorflow(\.compat\.v[12].*)?$", name)
+]
 # Modules that become attributes of their parents if TensorFlow lacks them. Only
 # imports find the other modules of the table that TensorFlow lacks.
 _GONE = re.compile(
   r"contrib|mixed_precision|(.+\.)?mixed_precision\.experimental"
 )
-
-
-def _is_in_table(place: Place) -> bool:
-  """Returns whether the table of names has a place, or places below it."""
-  return place in table.NAMES_IN or place in table.MODULES_IN
 
 
 class InstallReport(NamedTuple):
@@ -65,23 +71,36 @@ class InstallReport(NamedTuple):
 
 
 class _Installer(import_hooks.ImportWatcher):
-  """Sets names in modules that are loaded, and in others when they load."""
+  """Gives modules their old names, and the import system the old modules.
+
+  Legacy names are set in modules that are loaded, and in others when they load.
+  Names of `tables` load when a program uses them. Old modules are made when a
+  program imports them.
+  """
 
   def __init__(self) -> None:
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
-    self._moved = moved_modules.MovedModules(self._log)
     self._keras = private_keras.PrivateKeras(self._log)
-    self._companions = companions.Companions(self._log)
-    self._estimator: estimator.EstimatorRestorer | None = None
+    self._standalone = standalone_keras.StandaloneKeras(self._log)
+    self._served: list[types.ModuleType] = []
+    release = which_keras.find_release()
+    self._lacks_estimator = release is None or release >= _WITHOUT_ESTIMATOR
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
 
   def watches(self, name: str) -> bool:
-    place = table.find_place(name)
-    return place is not None and (
-      _is_in_table(place) or place.module.startswith("contrib.")
+    return (
+      name in tables.TABLE.names
+      or old_methods.is_watched(name)
+      or old_modules.is_known(name)
     )
+
+  def before_load(self, name: str) -> None:
+    if name == _ESTIMATOR and self._lacks_estimator:
+      from tf_compat_lossscale._core.tf import estimator_export
+
+      estimator_export.add_estimator()
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     with _lock:
@@ -89,58 +108,81 @@ class _Installer(import_hooks.ImportWatcher):
         self._fill(name, module)
 
   def replace_module(self, name: str) -> types.ModuleType | None:
-    # A module that stands for one of contrib may lead other finders to files
-    # of its own, which would be loaded a second time.
-    place = table.find_place(name)
-    if place is None or _is_in_table(place):
+    # A module that stands for an old one may lead other finders to files of its
+    # own, which would be loaded a second time.
+    if not self._log.has_supplied(name.rpartition(".")[0]):
       return None
-    module = contrib_modules.get_module(place.module.partition(".")[2])
-    return self._log.supply(name, module)
+    return self.supply_module(name)
 
   def supply_module(self, name: str) -> types.ModuleType | None:
-    place = table.find_place(name)
-    if place is None or not _is_in_table(place):
-      return None
-    module = restored_modules.get_module(place, name.partition(".")[0])
-    return self._log.supply(name, module)
+    module = old_modules.make_module(name)
+    return None if module is None else self._log.supply(name, module)
 
   def put_in_place(self) -> None:
     """Sets the names in all modules that are loaded, and in others later."""
     self.start()
-    self._moved.start()
     self._keras.put_in_place()
-    self._companions.start()
+    self._standalone.start_if_keras_2()
     for name, module in list(sys.modules.items()):
-      if name.startswith(("tensorflow", "keras.", "tf_keras.")):
+      if re.match(r"tensor(flow|board)|(tf_)?keras(\.|$)", name):
         self._fill(name, module)
-    self._moved.fill_loaded()
+    for name in _PUBLIC:  # They are in `sys.modules` by other names.
+      namespace: Any = sys.modules["tensorflow"]
+      for part in name.split(".")[1:]:
+        namespace = getattr(namespace, part, None)
+      self._serve(name, namespace)
     for cls, name, option in dataset_options.list_old_options(
       importlib.import_module("tensorflow.compat.v2")
     ):
       self._log.set(cls, name, option)
-    self._estimator = estimator.restore(self._log)
 
   def _fill(self, module_name: str, module: types.ModuleType) -> None:
-    """Sets the names that belong in a module."""
+    """Sets the legacy names that belong in a module, and serves the others."""
+    if module is None or module_name == "tensorflow._api.v2":
+      return
+    self._serve(module_name, module)
+    for change in old_methods.list_changes(module_name, module):
+      self._log.set(*change)
     place = table.find_place(module_name)
-    if place is None or module is None or module_name == "tensorflow._api.v2":
+    if place is None:
       return
     package = module_name.partition(".")[0]
     for name, home in table.NAMES_IN.get(place, {}).items():
-      self._set(
-        place, module, name, restored_modules.load_name(home, name, package)
-      )
+      value = old_modules.load_legacy(home, name, package)
+      self._set(place, module, name, value)
     for last in table.MODULES_IN.get(place, ()):
       child = Place(place.space, f"{place.module}.{last}".lstrip("."))
       if _GONE.fullmatch(child.module) and last not in vars(module):
-        self._set(
-          place, module, last, restored_modules.get_module(child, package)
-        )
+        value = old_modules.make_legacy(child, package)
+        self._set(place, module, last, value)
+
+  def _serve(self, module_name: str, module: Any) -> None:
+    """Gives a module a `__getattr__` for its names in the table, if any."""
+    targets = tables.TABLE.names.get(module_name)
+    if not targets or module in (None, *self._served):
+      return
+    self._served.append(module)
+    loaded: dict[str, Any] = {}
+
+    def load(name: str) -> Any:
+      if name in loaded or name not in targets:
+        return loaded.get(name, patching.ABSENT)
+      try:
+        value = loaded[name] = loading.load(targets[name])
+      except loading.TargetError as error:
+        message = f"{module_name}.{name}: {error}"
+        raise AttributeError(message, name=name, obj=module) from None
+      if module_name in _PUBLIC:
+        self._log.set(module, name, value)
+      return value
+
+    own = vars(module).get("__getattr__")
+    function = lazy_modules.make_getattr(module.__name__, load, own)
+    self._log.set(module, "__getattr__", function)
 
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any
   ) -> None:
-    """Sets a name in a module, and says so in the report."""
     before = self._log.set(module, name, value)
     self.states[place, name] = (
       "added" if before is patching.ABSENT else "replaces TensorFlow's"
@@ -149,16 +191,14 @@ class _Installer(import_hooks.ImportWatcher):
   def take_back(self) -> None:
     """Leaves every module as it was found, and `Model.compile` as well."""
     self.stop()
-    self._moved.stop()
     self._keras.take_back()
-    self._companions.stop()
-    if self._estimator is not None:
-      self._estimator.stop()
+    self._standalone.stop()
+    if self._lacks_estimator and _ESTIMATOR in sys.modules:
+      from tf_compat_lossscale._core.tf import estimator_export
+
+      estimator_export.remove_estimator()
     self._log.undo()
-    # Imports have set submodules in these objects: the next installation makes
-    # new objects.
-    for each in (restored_modules, contrib_modules):
-      each.get_module.cache_clear()
+    old_modules.forget()
     if not self._compile_was_patched:
       _restore_compile()
 
@@ -167,7 +207,7 @@ _lock = threading.RLock()
 _installer: _Installer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
-_optimizers: optimizers_lib.LegacyOptimizers | None = None
+_optimizers = optimizers_lib.LegacyOptimizers()
 
 
 def install(
@@ -197,8 +237,10 @@ def install(
   _import_homes()
   with _lock:
     _installed = True
-    if keras_optimizers is not None:
-      _use_legacy_optimizers(keras_optimizers == optimizers_lib.LEGACY)
+    if keras_optimizers == optimizers_lib.LEGACY:
+      _optimizers.put_in_place()
+    elif keras_optimizers is not None:
+      _optimizers.take_back()
     return _put_in_place()
 
 
@@ -218,25 +260,12 @@ def uninstall() -> InstallReport:
   global _installed
   with _lock:
     _installed = False
-    _use_legacy_optimizers(False)
+    _optimizers.take_back()
     if not _contexts:
       _restore_compile()
     if _installer is None:
-      return InstallReport(
-        "tf_compat_lossscale: no legacy names were installed"
-      )
+      return InstallReport(f"{_OURS}: no legacy names were installed")
     return _take_back()
-
-
-def _use_legacy_optimizers(legacy: bool) -> None:
-  """Makes Keras's optimizers the legacy ones, or takes that back."""
-  global _optimizers
-  if legacy and _optimizers is None:
-    _optimizers = optimizers_lib.LegacyOptimizers()
-    _optimizers.put_in_place()
-  elif not legacy and _optimizers is not None:
-    _optimizers.take_back()
-    _optimizers = None
 
 
 @contextlib.contextmanager
@@ -267,11 +296,10 @@ def _import_homes() -> None:
   _requirements.import_tensorflow()
   for row in table.TABLE:
     if row.home not in ("contrib", "keras"):
-      importlib.import_module(f"tf_compat_lossscale.{row.home}")
+      importlib.import_module(f"{_OURS}.{row.home}")
 
 
 def _put_in_place() -> InstallReport:
-  """Installs the names, unless they are installed."""
   global _installer
   if _installer is None:
     installer = _Installer()
@@ -281,13 +309,11 @@ def _put_in_place() -> InstallReport:
       installer.take_back()
       raise
     _installer = installer
-  return InstallReport(
-    "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
-  )
+  title = f"{_OURS}: legacy names installed"
+  return InstallReport(title, _make_rows(_installer))
 
 
 def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
-  """Returns the rows of a report."""
   rows = []
   for place, names in table.NAMES_IN.items():
     prefix = "tensorflow" if place.space == "v2" else "tensorflow.compat.v1"
@@ -304,16 +330,13 @@ def _take_back() -> InstallReport:
   """Uninstalls the names, unless they are in use."""
   global _installer
   if _contexts or _installed or _installer is None:
-    return InstallReport(
-      "tf_compat_lossscale: legacy names stay, they are in use"
-    )
+    return InstallReport(f"{_OURS}: legacy names stay, they are in use")
   _installer.take_back()
   _installer = None
-  return InstallReport("tf_compat_lossscale: legacy names taken back")
+  return InstallReport(f"{_OURS}: legacy names taken back")
 
 
 def _is_compile_patched() -> bool:
-  """Returns whether `tfl.keras` has patched `Model.compile` of Keras 2."""
   module = sys.modules.get(_KERAS_2)
   return module is not None and bool(module.is_wrapped_in_compile())
 

@@ -62,6 +62,8 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
 
   def put_in_place(self) -> None:
     """Sets the classes in all modules, from now on."""
+    if self.is_started():
+      return
     self.start()
     for name, module in list(sys.modules.items()):
       if self.watches(name) and isinstance(module, types.ModuleType):

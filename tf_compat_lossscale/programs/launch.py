@@ -20,9 +20,11 @@ from typing import NoReturn
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import choosing
-from tf_compat_lossscale.programs import command_words
-from tf_compat_lossscale.programs.choosing import RunError
+from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import explaining
+from tf_compat_lossscale.programs import program_files
+from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs.choices import RunError
 
 # "tf1", "tf2", or "auto" for a program that does not import TensorFlow: then
 # each Python process that the program starts decides for itself. `_site/` reads
@@ -37,7 +39,7 @@ _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 _CAN_REPLACE_PROCESS = os.name == "posix"
 
 
-def make_environment(choice: choosing.Choice) -> dict[str, str]:
+def make_environment(choice: choices.Choice) -> dict[str, str]:
   """Returns the environment in which Python runs a program as chosen.
 
   Raises:
@@ -59,33 +61,28 @@ def make_environment(choice: choosing.Choice) -> dict[str, str]:
 
 def run(
   program: Sequence[str],
-  tensorflow: int | None = None,
-  keras: int | None = None,
+  options: choices.Options,
   quiet: bool = False,
-  optimizers: str | None = None,
   watch: str | None = None,
 ) -> NoReturn:
   """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
   Args:
     program: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
-    tensorflow: 1 or 2; by default the source decides.
-    keras: 2 or 3; by default the source decides.
+    options: What the user chose.
     quiet: Whether to print no line about the choice.
-    optimizers: "legacy" or "new"; by default legacy with Keras 2.
     watch: The folder for the scalars of the loss scales, or None.
 
   Raises:
     RunError: The program cannot be run as asked.
   """
+  _check(program)
   if sys.flags.ignore_environment or sys.flags.no_site:
     raise RunError(
       "run sets environment variables, which Python's options -E, -I and -S "
       "ignore: run without these options"
     )
-  if importlib.util.find_spec("tensorflow") is None:
-    raise RunError(_requirements.MISSING)
-  env = _decide_environment(program, tensorflow, keras, optimizers, quiet)
+  env = _decide_environment(program, options, quiet)
   if watch is not None:
     env[_WATCH] = os.path.abspath(watch)
   for stream in (sys.stdout, sys.stderr):
@@ -95,6 +92,37 @@ def run(
       stream.flush()
   flags = _find_interpreter_flags(sys.orig_argv)
   _replace_process([sys.executable, *flags, *program], env)
+
+
+def explain(program: Sequence[str], options: choices.Options) -> str:
+  """Returns what `run` would do with a program, and why; runs nothing.
+
+  The arguments and the error are those of `run`.
+  """
+  _check(program)
+  read = _read(program)
+  choice = choices.choose(read, options)
+  return explaining.explain(program, read, choice)
+
+
+def _check(program: Sequence[str]) -> None:
+  """Checks that there is a TensorFlow, and that the program is no notebook."""
+  if program[0].endswith(".ipynb"):
+    raise RunError(
+      f"{program[0]} is a notebook: run `tf-lossscale migrate --write "
+      f"{program[0]}` once, or execute it by `tf-lossscale run --tf1 -m "
+      f"nbconvert --to notebook --execute {program[0]}`"
+    )
+  if importlib.util.find_spec("tensorflow") is None:
+    raise RunError(_requirements.MISSING)
+
+
+def _read(program: Sequence[str]) -> program_files.Program:
+  """Reads a program; one that is not Python, Python itself reports."""
+  try:
+    return program_files.read_program(program)
+  except sources.SourceError:
+    return program_files.Program([])
 
 
 def decide_in_process() -> None:
@@ -111,40 +139,36 @@ def decide_in_process() -> None:
     if program[0].startswith("-m"):
       program = ["-m", *filter(None, [program[0][2:]]), *program[1:]]
     quiet = os.environ.get(legacy_names.QUIET) == "1"
-    os.environ.update(_decide_environment(program, None, None, None, quiet))
+    os.environ.update(_decide_environment(program, choices.Options(), quiet))
 
 
 def _decide_environment(
-  program: Sequence[str],
-  tensorflow: int | None,
-  keras: int | None,
-  optimizers: str | None,
-  quiet: bool,
+  program: Sequence[str], options: choices.Options, quiet: bool
 ) -> dict[str, str]:
   """Returns the environment for a program; says what was decided.
 
   The arguments and the error are those of `run`.
   """
-  files = command_words.find_files(program)
-  read = choosing.read_program(files)
-  choice = choosing.choose_for(read, tensorflow, keras, optimizers)
+  read = _read(program)
+  choice = choices.choose(read, options)
   try:
     env = make_environment(choice)
   except ImportError as error:
-    if keras is not None or optimizers is not None or choice.uses_keras:
+    if any(options[1:]) or choice.uses_keras:
       raise RunError(str(error)) from None
     choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
   env[legacy_names.QUIET] = str(int(quiet))
-  env[legacy_names.PACKAGES] = os.pathsep.join(files.packages)
-  if not choice.reason and {tensorflow, keras, optimizers} == {None}:
+  env[legacy_names.PACKAGES] = os.pathsep.join(read.packages)
+  if choice.decision is not None:
+    if not quiet:
+      print(
+        f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "
+        f"{choice.explain()}: run with {choice}; --quiet omits this line",
+        file=sys.stderr,
+      )
+  elif not any(options):
     env[_MODE] = "auto"
-  elif choice.reason and not quiet:
-    print(
-      f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "
-      f"{choice.reason}: run with {choice}; --quiet omits this line",
-      file=sys.stderr,
-    )
   return env
 
 

@@ -9,7 +9,6 @@ import sys
 import types
 from typing import Any
 
-from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core.patching import ABSENT
 
 
@@ -79,7 +78,7 @@ def find_asker(is_between: Callable[[str], bool]) -> Mapping[str, Any]:
 
 
 class LazyModule(types.ModuleType):
-  """A module that TensorFlow lacks; `load` returns its members."""
+  """A module that TensorFlow lacks; its members load when they are used."""
 
   def __init__(
     self,
@@ -100,31 +99,3 @@ class LazyModule(types.ModuleType):
     functions["__getattr__"] = make_getattr(name, load)
     if list_names is not None:
       functions["__dir__"] = list_names
-
-
-def serve_names(
-  log: patching.UndoLog,
-  module: types.ModuleType,
-  targets: Mapping[str, str],
-  load: Callable[[str, str], Any],
-) -> None:
-  """Gives a module of TensorFlow names that it lacks.
-
-  Args:
-    log: The log that takes this back.
-    module: The module.
-    targets: Name -> target.
-    load: A function that returns the value of a name and its target. By itself,
-      the name stays out of `dir` and `from … import *`.
-  """
-  loaded: dict[str, Any] = {}
-
-  def load_name(name: str) -> Any:
-    if name not in targets:
-      return ABSENT
-    if name not in loaded:
-      loaded[name] = load(name, targets[name])
-    return loaded[name]
-
-  own = vars(module).get("__getattr__")
-  log.set(module, "__getattr__", make_getattr(module.__name__, load_name, own))

@@ -7,7 +7,11 @@ TensorFlow needs a new NumPy.
 
 from __future__ import annotations
 
+import ast
 import builtins
+from collections.abc import Callable
+import functools
+import math
 import types
 from typing import Any
 
@@ -32,12 +36,18 @@ _RENAMED = {
   "PINF": "inf",
   "alltrue": "all",
   "bool8": "bool_",
+  "bytes0": "bytes_",
+  "cfloat": "complex128",
+  "clongfloat": "clongdouble",
   "complex_": "complex128",
   "cumproduct": "cumprod",
   "float_": "float64",
   "infty": "inf",
+  "int0": "intp",
+  "issubsctype": "issubdtype",
   "longcomplex": "clongdouble",
   "longfloat": "longdouble",
+  "mat": "asmatrix",
   "object0": "object_",
   "product": "prod",
   "round_": "round",
@@ -47,7 +57,25 @@ _RENAMED = {
   "str0": "str_",
   "string_": "bytes_",
   "trapz": "trapezoid",
+  "typeDict": "sctypeDict",
+  "uint0": "uintp",
   "unicode_": "str_",
+  "void0": "void",
+}
+# Name -> the modules in which NumPy has it.
+_MOVED = {
+  "AxisError": "exceptions",
+  "ComplexWarning": "exceptions",
+  "DataSource": "lib.npyio",
+  "ModuleDeprecationWarning": "exceptions",
+  "RankWarning": "exceptions",
+  "TooHardError": "exceptions",
+  "VisibleDeprecationWarning": "exceptions",
+  "add_docstring": "lib",
+  "add_newdoc": "lib",
+  "byte_bounds": "lib.array_utils",
+  "compare_chararrays": "char",
+  "format_parser": "rec",
 }
 
 
@@ -72,21 +100,147 @@ def add_names(numpy: types.ModuleType) -> None:
   for name, now in _RENAMED.items():
     if name not in have and now in have:
       setattr(numpy, name, getattr(numpy, now))
-  for name, value in (
-    ("NINF", lambda: -numpy.inf),
-    ("asscalar", lambda: lambda array: array.item()),
-    ("asfarray", lambda: _make_asfarray(numpy)),
-  ):
+  for name, home in _MOVED.items():
     if name not in have:
-      setattr(numpy, name, value())
+      value = functools.reduce(getattr, home.split("."), numpy)
+      setattr(numpy, name, getattr(value, name))
+  for name, value in _make_others(numpy).items():
+    if name not in have:
+      setattr(numpy, name, value)
 
 
-def _make_asfarray(numpy: types.ModuleType) -> Any:
-  """Returns a function that converts its argument to an array of floats."""
+def _make_others(np: Any) -> dict[str, Any]:
+  """Returns the names that are values of their own."""
+  kinds = {
+    "int": (np.int8, np.int16, np.int32, np.int64),
+    "uint": (np.uint8, np.uint16, np.uint32, np.uint64),
+    "float": (np.float16, np.float32, np.float64, np.longdouble),
+    "complex": (np.complex64, np.complex128, np.clongdouble),
+    "others": (builtins.bool, builtins.object, bytes, str, np.void),
+  }
 
-  def asfarray(a: Any, dtype: Any = numpy.float64) -> Any:
-    if not numpy.issubdtype(dtype, numpy.inexact):
-      dtype = numpy.float64
-    return numpy.asarray(a, dtype=dtype)
+  def asfarray(a: Any, dtype: Any = np.float64) -> Any:
+    is_inexact = np.issubdtype(dtype, np.inexact)
+    return np.asarray(a, dtype=dtype if is_inexact else np.float64)
 
-  return asfarray
+  def disp(mesg: Any, device: Any = None, linefeed: bool = True) -> None:
+    print(mesg, file=device, end="\n" if linefeed else "")
+
+  def find_common_type(array_types: Any, scalar_types: Any) -> Any:
+    arrays, scalars = (
+      functools.reduce(np.promote_types, map(np.dtype, types_))
+      if len(types_)
+      else None
+      for types_ in (array_types, scalar_types)
+    )
+    if arrays is None or scalars is None:
+      return scalars if arrays is None else arrays
+    order = "buifcSUVOMm"
+    if order.index(scalars.kind) <= order.index(arrays.kind):
+      return arrays
+    return np.promote_types(arrays, scalars)
+
+  def in1d(
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    **kwargs: Any,
+  ) -> Any:
+    flat = np.asarray(ar1).ravel()
+    return np.isin(flat, ar2, assume_unique, invert, **kwargs)
+
+  def issctype(rep: Any) -> bool:
+    kind = obj2sctype(rep) if isinstance(rep, type | np.dtype) else None
+    return kind not in (None, np.object_)
+
+  def issubclass_(arg1: Any, arg2: Any) -> bool:
+    try:
+      return issubclass(arg1, arg2)
+    except TypeError:
+      return False
+
+  def lookfor(*args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+    raise NotImplementedError(
+      "numpy.lookfor is gone: search NumPy's documentation, numpy.org/doc"
+    )
+
+  def obj2sctype(rep: Any, default: Any = None) -> Any:
+    if isinstance(rep, type) and issubclass(rep, np.generic):
+      return rep
+    try:
+      return np.dtype(getattr(rep, "dtype", rep)).type
+    except TypeError:
+      return default
+
+  def recfromcsv(fname: Any, **kwargs: Any) -> Any:
+    names = {"case_sensitive": "lower", "names": True, "delimiter": ","}
+    return recfromtxt(fname, **{**names, **kwargs})
+
+  def recfromtxt(fname: Any, **kwargs: Any) -> Any:
+    found = np.genfromtxt(fname, **{"dtype": None, **kwargs})
+    if not kwargs.get("usemask"):
+      return found.view(np.recarray)
+    import numpy.ma.mrecords as masked  # Seldom needed.
+
+    return found.view(masked.MaskedRecords)
+
+  def sctype2char(sctype: Any) -> str:
+    kind = obj2sctype(sctype)
+    if kind is None:
+      raise ValueError(f"sctype2char got {sctype!r}, which is no type")
+    return str(np.dtype(kind).char)
+
+  def set_string_function(f: Any, repr: bool = True) -> None:
+    if not repr:
+      raise NotImplementedError(
+        "numpy.set_string_function(f, repr=False) is gone: use "
+        "numpy.set_printoptions(formatter=...)"
+      )
+    np.set_printoptions(override_repr=f)
+
+  def source(object: Any, output: Any = None) -> None:
+    import inspect  # Seldom needed.
+
+    print(inspect.getsource(object), file=output)
+
+  return {
+    "NINF": -np.inf,
+    "NZERO": -0.0,
+    "PZERO": 0.0,
+    "asfarray": asfarray,
+    "asscalar": lambda a: a.item(),
+    "cast": _ByType(obj2sctype, lambda t: lambda x: np.asarray(x).astype(t)),
+    "disp": disp,
+    "find_common_type": find_common_type,
+    "in1d": in1d,
+    "issctype": issctype,
+    "issubclass_": issubclass_,
+    "lookfor": lookfor,
+    "math": math,
+    "msort": lambda a: np.sort(a, axis=0),
+    "nbytes": _ByType(obj2sctype, lambda t: np.dtype(t).itemsize),
+    "obj2sctype": obj2sctype,
+    "recfromcsv": recfromcsv,
+    "recfromtxt": recfromtxt,
+    "safe_eval": ast.literal_eval,
+    "sctype2char": sctype2char,
+    "sctypes": {kind: list(each) for kind, each in kinds.items()},
+    "set_string_function": set_string_function,
+    "source": source,
+  }
+
+
+class _ByType(dict[Any, Any]):
+  """A dict whose keys may be all that names a type, such as "f4"."""
+
+  def __init__(self, find: Callable[[Any], Any], make: Callable[[Any], Any]):
+    super().__init__()
+    self._find, self._make = find, make
+
+  def __missing__(self, key: Any) -> Any:
+    kind = self._find(key)
+    if kind is None:
+      raise KeyError(key)
+    return self._make(kind)

@@ -15,7 +15,6 @@ import functools
 import importlib
 import importlib.machinery
 import importlib.util
-import os
 import re
 import sys
 import types
@@ -28,45 +27,19 @@ from tf_compat_lossscale._core.patching import ABSENT
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import tables
 
-ROOT = "tensorflow.python.keras"
+ROOT = tables.PRIVATE_KERAS
 _PARENT, _, _LAST = ROOT.rpartition(".")
 
-# A module of the copy -> where Keras 2 has its names. Keras 2's other modules
-# are where they were.
-_TABLE = loading.read_table("""
-engine.network
-  engine.training: Network=Model
-initializers.initializers_v2 = initializers.initializers
-layers.advanced_activations = layers
-layers.convolutional_recurrent = layers
-layers.cudnn_recurrent = layers
-layers.dense_attention = layers
-layers.embeddings = layers
-layers.local = layers
-layers.merge = layers.merging.base_merge
-layers.noise = layers
-layers.normalization_v2 = layers
-layers.recurrent = layers.rnn.rnn_utils
-layers.recurrent_v2 = layers
-layers.wrappers = layers
-optimizer_v2 = optimizers.legacy
-optimizer_v2.learning_rate_schedule =
-    optimizers.schedules.learning_rate_schedule
-optimizer_v2.utils = optimizers.utils
-preprocessing.dataset_utils = utils.dataset_utils
-saving.hdf5_format = saving.legacy.hdf5_format
-saving.model_config = saving.legacy.model_config
-saving.save = saving.legacy.save
-saving.saved_model = saving.legacy.saved_model
-saving.saving_utils = saving.legacy.saving_utils
-""")
+_ENGINE = (
+  *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
+  *("engine.sequential", "engine.training"),
+)
 # Further modules of Keras 2 that have names of a module.
 _ALSO = {
-  "engine": (
-    *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
-    *("engine.sequential", "engine.training"),
-  ),
+  "engine": _ENGINE,
+  "engine.topology": _ENGINE,
   "layers.convolutional": ("layers.convolutional.base_conv",),
   "layers.normalization": ("layers.normalization.batch_normalization",),
   "metrics": ("metrics.base_metric",),
@@ -213,14 +186,14 @@ def is_private(name: str) -> bool:
   return name == ROOT or name.startswith(f"{ROOT}.")
 
 
+@functools.cache
 def _is_module(path: str) -> bool:
   """Returns whether there is or was a private module of Keras."""
   path = _FORMERLY.sub("", path)
-  return (
-    _has_module(_find_folder(_PARENT), f"{_LAST}.{path}".rstrip("."))
-    or _has_module(_find_folder(_find_package()), path)
-    or path in _TABLE.modules
-    or path in _TABLE.names
+  old = f"{ROOT}.{path}".rstrip(".")
+  return old in tables.KERAS.known or any(
+    which_keras.find_spec(name) is not None
+    for name in (old, f"{which_keras.find_keras_2()}.{path}".rstrip("."))
   )
 
 
@@ -244,49 +217,21 @@ def _find_homes(path: str) -> Iterator[Any]:
     public = inner
   if path == "optimizers":  # Its classes may be the legacy ones.
     yield public
-  if path in _TABLE.names:
-    yield types.SimpleNamespace(
-      **{
-        name: loading.load(f"{_find_package()}.{target}")
-        for name, target in _TABLE.names[path].items()
-      }
-    )
-  for home in (_TABLE.find_module(path) or path, *_ALSO.get(path, ())):
-    name = f"{_find_package()}.{home}".rstrip(".")
+  old = f"{ROOT}.{path}".rstrip(".")
+  names = tables.KERAS.names.get(old, {})
+  if names:
+    loaded = {name: loading.load(to) for name, to in names.items()}
+    yield types.SimpleNamespace(**loaded)
+  target = tables.KERAS.find_module(old) or f"keras2.{path}"
+  for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
+    name = loading.expand(home).rstrip(".")
     try:
-      yield importlib.import_module(name)
+      module = importlib.import_module(name)
     except ModuleNotFoundError as error:
       if not name.startswith(str(error.name)):
         raise
+      continue
+    # `standalone_keras` may give this very module for what Keras 2 lacks.
+    if not isinstance(module, lazy_modules.LazyModule):
+      yield module
   yield public
-
-
-@functools.cache
-def _find_package() -> str:
-  """Returns the package that has Keras 2's own modules."""
-  release = which_keras.find_release()
-  name = "keras"
-  if release is not None and release >= which_keras.WITH_KERAS_3:
-    name = "tf_keras"
-  return f"{name}.src" if _has_module(_find_folder(name), "src") else name
-
-
-@functools.cache
-def _find_folder(package: str) -> str | None:
-  """Returns the folder of a package, which is not imported."""
-  first, *rest = package.split(".")
-  folder = which_keras.find_folder(first)
-  return None if folder is None else os.path.join(folder, *rest)
-
-
-@functools.cache
-def _has_module(folder: str | None, module: str) -> bool:
-  """Returns whether a folder has a module of a dotted name below it."""
-  *parents, last = module.split(".")
-  place = os.path.join(folder or "", *parents)
-  if not last or not folder or not os.path.isdir(place):
-    return False
-  found = os.listdir(place)  # Names that differ by case are different ones.
-  return f"{last}.py" in found or (
-    last in found and os.path.isdir(os.path.join(place, last))
-  )

@@ -12,31 +12,12 @@ from typing import Any
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.programs import dataset_options
-from tf_compat_lossscale.programs import dimension_sizes
-from tf_compat_lossscale.programs import estimator
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import told_version
 from tf_compat_lossscale.programs import wrong_guess
-
-# Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
-# -> the message of the error.
-_GONE = {
-  "examples": (
-    "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
-    "2.0: tf.keras.datasets.mnist.load_data() has that data"
-  ),
-}
-
-
-def _explain_absence(name: str) -> str | None:
-  """Returns why a module is missing; `name` is its name below tensorflow."""
-  first = name.partition(".")[0]
-  if first == "estimator":
-    return estimator.explain_absence()
-  reason = _GONE.get(first)
-  return f"TensorFlow 1 had tf.{name}: {reason}." if reason else None
 
 
 class _TensorFlow1(types.ModuleType):
@@ -67,7 +48,7 @@ class _TensorFlow1(types.ModuleType):
       if module is not None:
         return module
       message = f"module 'tensorflow' has no attribute {name!r}"
-      message = _explain_absence(name) or (
+      message = hints.explain_module(f"tensorflow.{name}") or (
         message + wrong_guess.explain_absence(name, self._real, v1=True)
       )
       raise AttributeError(message, name=name, obj=self) from None
@@ -104,11 +85,6 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
     dir(value)  # Loads a lazy module such as `keras`.
     return sys.modules.get(value.__name__, value)
 
-  def supply_module(self, name: str) -> None:
-    message = _explain_absence(name.partition(".")[2])
-    if message:
-      raise ModuleNotFoundError(message, name=name)
-
 
 def prepare(
   real: types.ModuleType, v1: bool, keras_optimizers: Any = None
@@ -137,7 +113,7 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   with private_names.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
-  dimension_sizes.allow_whole_floats(real)
+  _allow_other_numbers(real)
   own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
   told_version.set_own_packages(own)
   for module in (v1, v1.version):
@@ -145,3 +121,33 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()
+
+
+def _allow_other_numbers(real: types.ModuleType) -> None:
+  """Lets shapes have sizes such as 4.0 and True, as in TensorFlow 1.
+
+  Programs that were written for Python 2 divide a number of units by 2, and
+  give the result to a cell or to `tf.get_variable`. StyleGAN and its forks give
+  `tf.get_variable` the shape [1, use_noise, 4, 4]. In a release whose shapes do
+  not use `tf.Dimension`, this has no effect.
+
+  Args:
+    real: TensorFlow, of either namespace.
+  """
+  dimension = real.compat.v1.Dimension
+  own = dimension.__init__
+
+  def __init__(self: Any, value: Any) -> None:
+    is_whole = getattr(value, "is_integer", None)
+    if isinstance(value, bool):
+      value = int(value)
+    elif not isinstance(value, int) and is_whole is not None:
+      if not is_whole():
+        raise ValueError(
+          f"Ambiguous dimension: {value}. Expected a whole number: divide by "
+          "// instead of /, or round"
+        )
+      value = int(value)
+    own(self, value)
+
+  dimension.__init__ = __init__

@@ -10,6 +10,7 @@ takes seconds.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from collections.abc import Iterator
 import functools
 import itertools
@@ -17,8 +18,8 @@ import os
 import re
 
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import scopes
 
+_MOST_PARTS = 64  # No name has more parts; `a.b.c…` may have any number.
 _LIST = "tools/compatibility/renames_v2.py"
 
 # Modules of TensorFlow 1 that the list lacks, in some releases or in all, and
@@ -59,6 +60,7 @@ _PARAMETERS = {
   "verify_shape": "constant",
 }
 _REDUCTION_PARAMETERS = {"keep_dims", "reduction_indices"}
+_ALL_PARAMETERS = _PARAMETERS.keys() | _REDUCTION_PARAMETERS
 # Names of the list that TensorFlow 2 has at the same place, from Keras or from
 # TensorBoard, with other parameters.
 _IN_BOTH_NAMES = """
@@ -124,24 +126,28 @@ def find_tensorflow_2_name(name: str) -> str | None:
   return None
 
 
-def find_tensorflow_1_call(function: str, call: ast.Call) -> str | None:
+def find_tensorflow_1_call(
+  call: ast.Call, resolve: Callable[[ast.AST], str | None]
+) -> str | None:
   """Returns a function's name if TensorFlow 1 alone takes its arguments.
 
   Args:
-    function: The full name of the function, such as "tensorflow.name_scope".
     call: The call.
+    resolve: A function that returns the full name of an expression.
 
   Returns:
     The name below `tensorflow`, or None.
   """
-  name = function.removeprefix("tensorflow.")
-  if name == function:
+  last = getattr(call.func, "attr", "")
+  is_scope = last == "name_scope" and len(call.args) > 1
+  known = [each.arg for each in call.keywords if each.arg in _ALL_PARAMETERS]
+  if not known and not is_scope:
     return None
-  if name == "name_scope" and len(call.args) > 1:
+  name = (resolve(call.func) or "").removeprefix("tensorflow.")
+  if is_scope and name == last:
     return name
-  for keyword in call.keywords:
-    parameter = keyword.arg or ""
-    if name in _PARAMETERS.get(parameter, "").split():
+  for parameter in known:
+    if name in _PARAMETERS.get(parameter or "", "").split():
       return name
     if name.startswith("reduce_") and parameter in _REDUCTION_PARAMETERS:
       return name
@@ -200,15 +206,14 @@ def find_module_file(name: str) -> str | None:
 def _list_starts(name: str) -> Iterator[str]:
   """Yields the starts of a dotted name, the shortest first.
 
-  Names of more than `scopes.MOST_PARTS` parts are cut.
+  Names of more than `_MOST_PARTS` parts are cut.
   """
-  parts = name.split(".", scopes.MOST_PARTS)[: scopes.MOST_PARTS]
+  parts = name.split(".", _MOST_PARTS)[:_MOST_PARTS]
   return itertools.accumulate(parts, lambda start, part: f"{start}.{part}")
 
 
 @functools.lru_cache(1)
 def _read_renamed() -> frozenset[str]:
-  """Returns the names in TensorFlow's list of renamed names."""
   text = _read(_LIST)
   return frozenset(re.findall(r"^ *'tf\.([\w.]+)':", text, re.MULTILINE))
 

@@ -57,7 +57,6 @@ def answer(real: str) -> str:
 
 
 def _is_library(path: str) -> bool:
-  """Returns whether a module's file is one of an installed library."""
   package = find_package(path)
   return package is not None and package not in _own
 

@@ -16,6 +16,8 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 
+_NAMES = ("tensorflow", "tensorflow.compat.v1")
+
 
 @rules.rule(
   "LS403",
@@ -47,19 +49,16 @@ dataset = dataset.with_options(options)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
-  calls = [
-    node
-    for node in file.source.list_nodes(ast.Assign)
-    if _is_call_of_options(node.value)
-  ]
-  if not calls:
+  if ".options()" not in file.document.text:
     return
-  tensorflow = next(iter(sorted(file.find_names("tensorflow"))), None)
-  if tensorflow is None:
-    return
+  tensorflow = _find_tensorflow_name(file)
   changed = set(_list_changed(file))
-  for node in calls:
-    if any(isinstance(t, ast.Name) and t.id in changed for t in node.targets):
+  for node in file.source.list_nodes(ast.Assign):
+    if (
+      tensorflow
+      and _is_call_of_options(node.value)
+      and any(isinstance(t, ast.Name) and t.id in changed for t in node.targets)
+    ):
       new = f"{tensorflow}.data.Options()"
       yield file.replace("LS403", node.value, new)
 
@@ -85,3 +84,13 @@ def _is_call_of_options(node: ast.expr) -> bool:
     and not node.args
     and not node.keywords
   )
+
+
+def _find_tensorflow_name(file: files.File) -> str | None:
+  """Returns the name to which an import binds TensorFlow, or None."""
+  for use in file.source.uses:
+    if use.form in ("import", "from") and isinstance(use.node, ast.alias):
+      name = use.node.asname or use.node.name
+      if use.name in _NAMES and "." not in name:
+        return name
+  return None

@@ -46,6 +46,8 @@ flags.DEFINE_enum("kind", "keras", enum_values=(["keras", "graph_rewrite"]),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the choices that are one text."""
+  if _FUNCTION not in file.document.text:
+    return
   for node in file.source.list_nodes(ast.Call):
     names = getattr(node.func, "attr", None), getattr(node.func, "id", None)
     if _FUNCTION not in names:

@@ -7,8 +7,7 @@ choice is made when TensorFlow is imported, so the file that starts the program
 must make it first: `tfl.use_keras_2()`. If the program starts in a package
 whose `__init__.py` imports TensorFlow, that file makes the choice, too.
 
-A module that no file here imports may be part of a program elsewhere. Then the
-call is left to you, and the finding names the file that runs first.
+If no file here starts a program, LS206 says what to add.
 """
 
 from __future__ import annotations
@@ -42,18 +41,13 @@ tfl.keras.set_policy(policy)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must choose Keras 2."""
-  if not file.role.keras_2:
+  needs = file.context.needs
+  if needs is None or not needs.keras_2:
     return
-  place = file.find_start()
   call = f"{file.short}.use_keras_2()"
-  if not file.role.starts:
-    if file.role.is_head:
-      message = file.tell_where(call)
-      yield file.make("LS202", place, "Keras", message, findings.BY_HAND)
-    return
   yield file.make(
     "LS202",
-    place,
+    file.find_start(),
     "Keras",
     f"{call} before TensorFlow is imported",
     opening=[

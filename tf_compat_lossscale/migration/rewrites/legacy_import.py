@@ -18,12 +18,12 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import uses
+from tf_compat_lossscale.migration.rewrites import imports
+from tf_compat_lossscale.migration.rewrites import legacy_uses
 
 _PACKAGE = "tf_compat_lossscale"
-_Pair: TypeAlias = tuple[ast.alias, uses.Use]
+_Pair: TypeAlias = tuple[ast.alias, legacy_uses.LegacyUse]
 
 
 @rules.rule(
@@ -46,11 +46,15 @@ from tf_compat_lossscale import (
   (
     """\
 from tensorflow.keras.mixed_precision import experimental as mp
+
+mp.set_policy("mixed_float16")
 """,
     """\
 import tf_compat_lossscale as tfl
 tfl.use_keras_2()  # Before TensorFlow is imported.
 from tf_compat_lossscale import keras as mp
+
+mp.set_policy("mixed_float16")
 """,
   ),
 )
@@ -58,12 +62,12 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports of legacy names and modules."""
   found = {
     id(use.node): use
-    for use in file.source.uses
+    for use in file.legacy
     if use.form in ("import", "from", "star")
   }
   if not found:
     return
-  for node in file.source.import_statements:
+  for node in file.list_imports():
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) in found:
@@ -77,7 +81,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 
 def _find_in_import(
-  file: files.File, alias: ast.alias, use: uses.Use
+  file: files.File, alias: ast.alias, use: legacy_uses.LegacyUse
 ) -> findings.Finding:
   """Returns the finding for `import a.b`, or one of its modules."""
   # Without `as`, the statement binds `tensorflow` alone.
@@ -92,25 +96,27 @@ def _find_in_import(
 
 
 def _find_star(
-  file: files.File, node: ast.ImportFrom, use: uses.Use
+  file: files.File, node: ast.ImportFrom, use: legacy_uses.LegacyUse
 ) -> Iterator[findings.Finding]:
   """Yields the finding for `from a import *`."""
   place = legacy_names.find_place(use.name)
-  if place is not None and uses.find_module_home(place):
+  if place is not None and legacy_names.find_module_home(place):
     message = f"from {use.now} import *"
     edit = imports.make_module_edit(file, node, use.now)
-    yield file.make("LS102", node, use.written, message, edits=[edit])
+    yield file.make(
+      "LS102", node, f"from {use.name} import *", message, edits=[edit]
+    )
     return
   # The module has other names, which stay.
   exported = legacy_names.NAMES_IN.get(place, {}) if place else {}
   wanted = sorted(exported)  # Other modules may take them from this one.
-  if set(wanted) <= imports.list_imported(
-    file.source.import_statements, _PACKAGE
-  ):
+  if set(wanted) <= imports.list_imported(file.list_imports(), _PACKAGE):
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
-  edit = file.insert_after(node, [line])
-  yield file.make("LS102", node, use.written, line, edits=[edit])
+  edit = imports.insert_after(file, node, [line])
+  yield file.make(
+    "LS102", node, f"from {use.name} import *", line, edits=[edit]
+  )
 
 
 def _find_in_import_from(
@@ -153,10 +159,13 @@ def _edit_import_from(
   kept = [alias for alias in node.names if id(alias) not in moved]
   if kept:
     removals = imports.remove_names(file, node.names, kept)
-    return [*removals, file.insert_after(node, lines)]
+    return [*removals, imports.insert_after(file, node, lines)]
   start, end = file.find_span(node)
   first = edits.Edit(start, end, lines[0])
-  return [first, *([file.insert_after(node, lines[1:])] if lines[1:] else [])]
+  return [
+    first,
+    *([imports.insert_after(file, node, lines[1:])] if lines[1:] else []),
+  ]
 
 
 def _make_imports(pairs: Sequence[_Pair]) -> list[str]:

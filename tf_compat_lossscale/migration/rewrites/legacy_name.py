@@ -45,7 +45,7 @@ opt = tfl.MixedPrecisionLossScaleOptimizer(  # why
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of legacy names in expressions."""
-  for use in file.source.uses:
+  for use in file.legacy:
     if use.form not in ("expression", "follows"):
       continue
     short = file.shorten(use.now)

@@ -15,15 +15,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import scopes
-from tf_compat_lossscale.programs import source_facts
-from tf_compat_lossscale.programs import uses
+from tf_compat_lossscale.migration.rewrites import legacy_uses
+from tf_compat_lossscale.programs import sources
 
-_FORMS = ("getattr", "text", "unknown")
 _IMPORTERS = ("import_module", "importlib.import_module")
 
 
@@ -58,30 +57,38 @@ contrib = importlib.import_module("tf_compat_lossscale.contrib")
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the legacy names in strings."""
-  found = [u for u in file.source.names if u.home and u.form in _FORMS]
-  if not found:
-    return
-  imported = _find_import_calls(file.source)
-  for use in found:
+  for use in file.legacy:
     if use.form == "unknown":
       yield _find_unknown(file, use)
-      continue
-    if use.form == "getattr":
+    elif use.form in ("getattr", "hasattr"):
       yield _find_getattr(file, use)
-      continue
-    quote = file.document.text[slice(*file.find_span(use.node))][:1]
-    if not uses.find_home(use.name):
-      message = f"names of this module are in {use.now} now"
-      yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
-    elif id(use.node) in imported and quote in "\"'" and file.is_at(use.node):
-      edit = edits.Edit(*file.find_span(use.node), f"{quote}{use.now}{quote}")
-      yield file.make("LS103", use.node, use.written, use.now, edits=[edit])
-    else:
-      message = f"the name is in a string: {use.now}"
-      yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
+    elif use.form == "text":
+      yield _find_text(file, use)
 
 
-def _find_unknown(file: files.File, use: uses.Use) -> findings.Finding:
+def _find_text(
+  file: files.File, use: legacy_uses.LegacyUse
+) -> findings.Finding:
+  """Returns the finding for a string that is the name of a module."""
+  span = file.find_span(use.node)
+  quote = file.document.text[slice(*span)][:1]
+  if not legacy_names.find_home(use.name):
+    message = f"names of this module are in {use.now} now"
+  elif (
+    use.node in _find_imported_texts(file)
+    and quote in "\"'"
+    and file.is_at(use.node)
+  ):
+    edit = edits.Edit(*span, f"{quote}{use.now}{quote}")
+    return file.make("LS103", use.node, use.written, use.now, edits=[edit])
+  else:
+    message = f"the name is in a string: {use.now}"
+  return file.make("LS103", use.node, use.written, message, findings.BY_HAND)
+
+
+def _find_unknown(
+  file: files.File, use: legacy_uses.LegacyUse
+) -> findings.Finding:
   """Returns the finding for `x.train.experimental.LossScale`."""
   short = file.shorten(use.now)
   edit = edits.Edit(*file.find_span(use.node), short)
@@ -98,7 +105,9 @@ def _find_unknown(file: files.File, use: uses.Use) -> findings.Finding:
   )
 
 
-def _find_getattr(file: files.File, use: uses.Use) -> findings.Finding:
+def _find_getattr(
+  file: files.File, use: legacy_uses.LegacyUse
+) -> findings.Finding:
   """Returns the finding for `getattr(module, "name")`."""
   call: ast.Call = use.node
   package, _, last = use.now.rpartition(".")
@@ -114,16 +123,16 @@ def _find_getattr(file: files.File, use: uses.Use) -> findings.Finding:
     "LS103",
     call,
     use.written,
-    f'getattr({short}, "{last}")',
+    f'{sources.unparse(call.func)}({short}, "{last}")',
     edits=changes,
     opening=[file.package_import],
   )
 
 
-def _find_import_calls(source: source_facts.Source) -> set[int]:
-  """Returns the ids of the strings that are given to `import_module`."""
-  return {
-    id(node.args[0])
-    for node in source.list_nodes(ast.Call)
-    if node.args and scopes.find_dotted_name(node.func) in _IMPORTERS
-  }
+def _find_imported_texts(file: files.File) -> list[ast.expr]:
+  """Returns the strings that are given to `import_module`."""
+  return [
+    node.args[0]
+    for node in file.source.list_nodes(ast.Call)
+    if node.args and sources.find_dotted_name(node.func) in _IMPORTERS
+  ]

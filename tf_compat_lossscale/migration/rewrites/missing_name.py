@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import absences
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import missing_names
 
 _EXAMPLE = """\
 import tensorflow.compat.v1 as tf
@@ -29,8 +30,13 @@ tf.contrib.quantize.create_training_graph()
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that nothing puts back."""
   for use, absence in file.absences:
-    if absence.state == absences.MISSING:
+    if absence.state == missing_names.MISSING:
       message = absence.hint or "this TensorFlow has no such name"
       yield file.make(
         "LS302", use.node, absence.name, message, findings.BY_HAND
       )
+  for use in file.source.uses:
+    package = use.name.partition(".")[0]
+    if package in hints.PORTS and use.form in ("import", "from", "star"):
+      message = hints.PORTS[package]
+      yield file.make("LS302", use.node, package, message, findings.BY_HAND)

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras 2, `tf.estimator` or tf_slim is needed, and is not installed here.
+"""A package that the program needs, and that is not installed here.
 
-They are packages of their own today: `pip install 'tf_keras==2.21.*'` for
-TensorFlow 2.21, `pip install 'tensorflow-estimator==2.15.*'`, and `pip install
-tf_slim`. A project gets one line for each package, in the first file that needs
-the package. Other packages are not looked for. The finding goes away when the
-package is installed for the Python that runs `scan`.
+Keras 2, `tf.estimator`, tf_slim and TensorBoard are packages of their own
+today: `pip install 'tf_keras==2.21.*'` for TensorFlow 2.21. So are companions
+of TensorFlow, such as tensorflow_hub. Other packages are not looked for. There
+is one line for each package, in the first file that needs it. The line goes
+away when the package is installed for the Python that runs `scan`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
+import re
+from typing import Any
 
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import hints
 
 _EXAMPLE = """\
 import tf_compat_lossscale as tfl
@@ -27,49 +31,51 @@ import tensorflow as tf
 tfl.keras.set_policy("mixed_float16")
 """
 
+_TENSORBOARD = re.compile(r"(tensorflow\.)?(\w+\.)*callbacks\.TensorBoard$")
 
-_CODE = "LS303"
 
-
-@rules.rule(_CODE, "missing-package", (_EXAMPLE, _EXAMPLE))
+@rules.rule("LS303", "missing-package", (_EXAMPLE, _EXAMPLE))
 def find(file: files.File) -> Iterator[findings.Finding]:
-  """Yields the first place that needs each missing package."""
-  seen = set()
+  """Yields the first name that needs each missing package."""
+  for name, node, command, note in file.context.packages:
+    yield file.make("LS303", node, name, command, findings.BY_HAND, note)
+
+
+def find_packages(
+  read: Sequence[files.File],
+) -> dict[str, list[contexts.Package]]:
+  """Returns path -> the packages of which the file has the first name."""
+  needing: dict[str, dict[str, tuple[str, Any]]] = {}
+  for file in read:
+    for name, node, command in _list_packages(file):
+      needing.setdefault(command, {}).setdefault(file.path, (name, node))
+  found: dict[str, list[contexts.Package]] = {}
+  for command, places in needing.items():
+    path, *others = places
+    more = f"for {len(others)} more file{'s'[: len(others) > 1]}, too"
+    package = (*places[path], command, more if others else "")
+    found.setdefault(path, []).append(contexts.Package(*package))
+  return found
+
+
+def _list_packages(file: files.File) -> Iterator[tuple[str, Any, str]]:
+  """Yields names that need missing packages, their places and commands."""
   for use, absence in file.absences:
-    command = absence.command
-    if command and command not in seen:
-      seen.add(command)
-      yield file.make(_CODE, use.node, absence.name, command, findings.BY_HAND)
-  release = file.release
-  if (
-    file.role.uses_keras_2
-    and file.role.starts
-    and release
-    and which_keras.is_missing(release)
-  ):
+    if absence.command:
+      yield absence.name, use.node, absence.command
+  needed = []
+  for use in file.source.uses:
+    package = use.name.partition(".")[0]
+    if _TENSORBOARD.match(use.name):
+      needed.append(("tensorboard", use.written, use.node))
+    elif package not in ("keras", "tensorflow"):
+      needed.append((package, package, use.node))
+  for package, name, node in needed:
+    if hints.is_missing(package):
+      command = install_commands.make_command(package, file.context.release)
+      yield name, node, command
+  needs, release = file.context.needs, file.context.release
+  uses_keras_2 = needs is not None and needs.uses_keras_2
+  if uses_keras_2 and release and which_keras.is_missing(release):
     command = install_commands.make_command("tf_keras", release)
-    yield file.make(
-      _CODE, file.find_start(), "Keras 2", command, findings.BY_HAND
-    )
-
-
-def merge(found: Iterable[findings.Finding]) -> list[findings.Finding]:
-  """Returns the findings of a project, with one for each missing package."""
-  kept: list[findings.Finding] = []
-  places: dict[str, int] = {}  # Command -> the place of its finding in `kept`.
-  files: dict[str, set[str]] = {}
-  for finding in found:
-    command = finding.message
-    if finding.code != _CODE:
-      kept.append(finding)
-      continue
-    if command not in places:
-      places[command] = len(kept)
-      kept.append(finding)
-    files.setdefault(command, set()).add(finding.path)
-  for command, place in places.items():
-    more = len(files[command]) - 1
-    if more:
-      note = f"for {more} more file{'s' if more > 1 else ''}, too"
-      kept[place] = kept[place]._replace(note=note)
-  return kept
+    yield "Keras 2", file.find_start(), command

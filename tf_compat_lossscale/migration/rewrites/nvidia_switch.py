@@ -7,10 +7,8 @@ them: without a word, the program then trains in float32.
 `tfl.honor_environment()` gives them their old effect, and so does
 `tf-lossscale run`.
 
-`migrate` adds the call to the file that sets a variable if that file imports
-TensorFlow, and otherwise to the files that start the programs with that file.
-If no file here starts them, the place is left to you. Only Python is read: if
-something else sets the variable, such as a shell script, give
+`migrate` adds the call to the files that start programs. Only Python is read:
+if something else sets the variable, such as a shell script, give
 `--nvidia-switch`, and all files that start programs get the call.
 """
 
@@ -19,16 +17,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import scopes
+from tf_compat_lossscale.migration.rewrites import imports
+from tf_compat_lossscale.programs import sources
 
 _NOTE = (
   "NVIDIA's TensorFlow 1 obeyed this environment variable; tf-lossscale run "
   "obeys it, too"
 )
-_CALL = "tfl.honor_environment()"
+_CALL = "honor_environment()"
 _BY_HAND = """\
 import os
 
@@ -61,60 +61,44 @@ opt = tf.train.AdamOptimizer()
   (_BY_HAND, _BY_HAND),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
-  """Yields the strings that name one of the variables."""
-  if not (file.switches or file.role.switches):
+  """Yields the strings that name a variable, and the place of the call."""
+  needs = file.context.needs
+  if not file.switches and (needs is None or not needs.switch):
     return
-  place = _find_place(file)
-  call = f"{file.short}.honor_environment()"
-  edits = [file.insert_after(place, [call])] if place is not None else []
-  opening = [file.package_import, *([] if place is not None else [call])]
+  call = f"{file.short}.{_CALL}"
   message = f"{call} after TensorFlow is imported"
-  # Whether this file gets the call already.
-  is_made = False
-  if file.role.starts and file.role.switches and not file.role.obeys:
-    is_made = True
-    yield file.make(
-      "LS205",
-      place or file.find_opening(),
-      "the environment",
-      message,
-      note=f"{_join(file.role.switches)} turns NVIDIA's switch on",
-      edits=edits,
-      opening=opening,
+  edits: list[edits_lib.Edit] = []
+  opening: list[str] = []
+  if needs is not None and needs.switch:
+    place = _find_place(file)
+    edits = (
+      [imports.insert_after(file, place, [call])] if place is not None else []
     )
-  for switch in file.switches:
-    start = file.text.find_offset(switch.line, switch.column)
-    span = start, start + switch.length
-    state = findings.APPLIED
-    if place is None and not is_made:
-      if file.role.obeys:
-        continue
-      message, state = _describe_elsewhere(file)
-    is_first = place is not None and not is_made
-    is_made |= is_first
+    opening = [file.package_import, *([] if place is not None else [call])]
+    if not file.switches:
+      note = f"{needs.switch} turns NVIDIA's switch on"
+      yield file.make(
+        "LS205",
+        place or file.find_opening(),
+        *("the environment", message),
+        note=note,
+        edits=edits,
+        opening=opening,
+      )
+  state = findings.MIGRATE
+  if not opening:
+    starts = file.context.starts
+    message = f"tfl.{_CALL} in {' and '.join(file.list_starts())}"
+    if not starts:
+      message = f"where TensorFlow is imported: tfl.{_CALL}"
+      state = findings.BY_HAND
+    elif not any(each.switch for each in starts.values()):
+      return
+  for name, span in file.switches:
     yield file.make(
-      "LS205",
-      span,
-      switch.name,
-      message,
-      state,
-      _NOTE,
-      edits if is_first else [],
-      opening if is_first else [],
+      *("LS205", span, name, message, state, _NOTE), edits, opening
     )
-
-
-def _describe_elsewhere(file: files.File) -> tuple[str, str]:
-  """Returns what to do in another file, and the state of the finding."""
-  if not file.role.entries:
-    return f"where TensorFlow is imported: {_CALL}", findings.BY_HAND
-  return f"{_CALL} in {' and '.join(file.starts)}", findings.APPLIED
-
-
-def _join(places: list[str]) -> str:
-  """Returns places in words: the first, and how many more there are."""
-  first, *rest = dict.fromkeys(places)
-  return first + (f" (and {len(rest)} more)" if rest else "")
+    edits = []  # The first finding has them.
 
 
 def _find_place(file: files.File) -> ast.stmt | None:
@@ -126,21 +110,22 @@ def _find_place(file: files.File) -> ast.stmt | None:
   place: ast.stmt | None = None
   body = file.source.tree.body
   for i, statement in enumerate(body):
-    text = file.text.get_segment(statement)
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Try, ast.If)):
       # The rest of the program may be in such a block.
       if _defines_alone(statement) and any(
         _imports_tensorflow(node) for node in ast.walk(statement)
       ):
         place = statement
-    elif place is body[i - 1] and "disable_v2_behavior()" in text:
+    elif place is body[i - 1] and "disable_v2_behavior()" in ast.unparse(
+      statement
+    ):
       place = statement
   return place
 
 
 def _defines_alone(statement: ast.stmt) -> bool:
   """Returns whether a statement imports modules, and runs no other code."""
-  return not scopes.asks_for_main(statement) and not any(
+  return not sources.asks_for_main(statement) and not any(
     isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     for node in ast.walk(statement)
   )
@@ -148,5 +133,5 @@ def _defines_alone(statement: ast.stmt) -> bool:
 
 def _imports_tensorflow(node: ast.AST) -> bool:
   """Returns whether a node imports TensorFlow or this package."""
-  tops = {name.partition(".")[0] for name in scopes.list_modules(node)}
-  return not tops.isdisjoint({"tensorflow", "tf_compat_lossscale"})
+  tops = {name.partition(".")[0] for name in files.list_modules(node)}
+  return not tops.isdisjoint({"tensorflow", files.PACKAGE})

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import imports
+from tf_compat_lossscale.migration.rewrites import library_members
 from tf_compat_lossscale.programs import python_names
 
 _BY_HAND = """\
@@ -66,27 +67,29 @@ scale = tfl.FixedLossScale(128.0)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""
-  for node, module in file.list_attributes(
-    "collections", python_names.ABSTRACT
+  for node, module in library_members.list_members(
+    file, "collections", python_names.ABSTRACT
   ):
-    end = file.find_span(module)[1]
+    end = file.find_span(node.value)[1]
     yield file.make(
       "LS402",
       node,
       ast.unparse(node),
-      f"{module.id}.abc.{node.attr}",
+      f"{module}.abc.{node.attr}",
       edits=[edits.Edit(end, end, ".abc"), *_make_import(file)],
     )
-  for node, _ in file.list_attributes("inspect", ["getargspec"]):
+  for node, _ in library_members.list_members(file, "inspect", ["getargspec"]):
     yield file.make("LS402", node, ast.unparse(node), _HINT, findings.BY_HAND)
-  for statement in file.source.import_statements:
+  if {"collections", "inspect"}.isdisjoint(file.source.modules):
+    return
+  for statement in file.list_imports():
     if isinstance(statement, ast.ImportFrom) and not statement.level:
       yield from _find_in_import(file, statement)
 
 
 def _make_import(file: files.File) -> list[edits.Edit]:
   """Returns the edit of `import collections`, which must load the submodule."""
-  for statement in file.list_statements():
+  for statement in file.statements:
     if isinstance(statement, ast.Import):
       names = {alias.name: alias for alias in statement.names}
       alias = names.get("collections")
@@ -118,6 +121,6 @@ def _find_in_import(
     kept = [alias for alias in node.names if alias not in moved]
     changes = [
       *imports.remove_names(file, node.names, kept),
-      file.insert_after(node, [line]),
+      imports.insert_after(file, node, [line]),
     ]
   yield file.make("LS402", node, names, line, edits=changes)

@@ -4,8 +4,8 @@
 These are `tf.estimator` (gone with 2.16), most of `tf.contrib` (gone with 2.0),
 private modules that moved, and the optimizers that `tf.keras.optimizers` had up
 to TensorFlow 2.10. LS301 lists the places. `migrate` adds the call of
-`tfl.install()` to the file that starts the program. If no file here starts it,
-the call is left to you, and the finding names the file that runs first.
+`tfl.install()` to the files that start programs. If there is none, LS206 says
+what to add.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import private_keras
+from tf_compat_lossscale.programs import tables
 
 
 @rules.rule(
@@ -44,24 +44,13 @@ parameters = tf.contrib.training.HParams(rate=0.1)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must put names back."""
-  role = file.role
-  is_by_hand = not role.starts and role.is_head and bool(role.restored)
-  if not is_by_hand and not (
-    role.starts and (role.restored or role.optimizers)
-  ):
+  needs = file.context.needs
+  if needs is None or not (needs.restored or needs.optimizers):
     return
-  names = list(dict.fromkeys(map(_shorten, role.restored)))
-  if role.optimizers:
+  names = list(dict.fromkeys(map(_shorten, needs.restored)))
+  if needs.optimizers:
     names.append("tf.keras.optimizers")
-  call = f"{file.short}.install()"
-  if role.optimizers:
-    call = f'{file.short}.install(keras_optimizers="legacy")'
-  if is_by_hand:
-    message = file.tell_where(call)
-    yield file.make(
-      "LS203", file.find_start(), _join(names), message, findings.BY_HAND
-    )
-    return
+  call = f"{file.short}.{needs.install}"
   yield file.make(
     "LS203",
     file.find_start(),
@@ -73,7 +62,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 def _shorten(name: str) -> str:
   """Returns the first parts of a name: `tf.contrib`, `tensorflow.python`."""
-  if name == private_keras.ROOT:
+  if name == tables.PRIVATE_KERAS:
     return name
   return ".".join(name.split(".")[:2])
 

@@ -2,11 +2,10 @@
 """An import of TensorFlow by a program that means TensorFlow 1.
 
 `import tensorflow` is TensorFlow 2 today. Its names and what they do differ
-from those of TensorFlow 1, which `tensorflow.compat.v1` still has. All files of
-a TensorFlow 1 program get it, also those whose names are in both: `tf.Variable`
-and `tf.nn.dropout` are two things. `tf-lossscale run` does the same. Whether a
-program means TensorFlow 1 is decided by the names in the code that it reaches;
-`--tf1` and `--tf2` overrule that.
+from those of TensorFlow 1, which `tensorflow.compat.v1` still has. A file with
+names of one TensorFlow means that one. A file without follows most of the other
+files, because `tf.Variable` and `tf.nn.dropout` are two things. A file with
+names of both is left to you. `--tf1` and `--tf2` decide for all files.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from collections.abc import Iterator
 
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import scopes
+from tf_compat_lossscale.migration.rewrites import imports
 
 _V1 = "tensorflow.compat.v1"
 # Modules below `tensorflow` that TensorFlow 1's namespace does not have, or
@@ -53,10 +51,17 @@ x = tf.placeholder(tf.float32)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports of TensorFlow in a TensorFlow 1 program."""
+  both = file.context.decision.both
+  if both:
+    place = file.find_start()
+    message = "split the file, or say which it is by --tf1 or --tf2"
+    yield file.make(
+      "LS201", place, "names of both", message, findings.BY_HAND, both
+    )
   if file.tensorflow != 1:
     return
-  legacy = {id(use.node) for use in file.source.uses}
-  for node in file.source.import_statements:
+  legacy = {id(use.node) for use in file.legacy}
+  for node in file.list_imports():
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) not in legacy:
@@ -69,7 +74,7 @@ def _find_in_import(
   file: files.File, alias: ast.alias
 ) -> Iterator[findings.Finding]:
   """Yields the finding for one module of `import a, b`."""
-  if not scopes.if_tensorflow(alias.name):
+  if not files.is_tensorflow(alias.name):
     return
   below = alias.name.partition(".")[2]
   first = below.partition(".")[0]
@@ -95,7 +100,7 @@ def _find_in_import_from(
 ) -> Iterator[findings.Finding]:
   """Yields the finding for `from tensorflow.a import b`."""
   module = node.module or ""
-  if not scopes.if_tensorflow(module):
+  if not files.is_tensorflow(module):
     return
   below = module.partition(".")[2]
   names = [alias for alias in node.names if id(alias) not in legacy]
@@ -141,6 +146,6 @@ def _find_some(
     note="this is TensorFlow 1 code",
     edits=[
       *imports.remove_names(file, node.names, kept),
-      file.insert_after(node, [line]),
+      imports.insert_after(file, node, [line]),
     ],
   )

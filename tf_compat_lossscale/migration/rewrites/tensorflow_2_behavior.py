@@ -4,30 +4,25 @@
 `tensorflow.compat.v1` has TensorFlow 1's names. Its graphs, sessions and
 variables work as they did only after `disable_v2_behavior()`. TensorFlow 1.15
 needed no such call, so that programs of its time do not make it. `migrate` adds
-the call to the file that starts the program, right after TensorFlow's import
-and before a module of the program's own builds a graph.
-
-A file may be the program, and others may import it. Then the call runs if the
-file is `__main__`, since the others make the call themselves. A console script,
-a test, or a program that is not here imports the file: then the call runs at
-the import. If there is also a program that wants TensorFlow 2's behavior, the
-call is left to you.
+the call to the files that start programs, right after TensorFlow's import and
+before a module of the program's own builds a graph. If another file imports the
+start file, the call runs only if the start file is `__main__`.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+import os
 import re
 
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import scopes
+from tf_compat_lossscale.migration.rewrites import imports
 
 _V1 = "tensorflow.compat.v1"
 _CALL = "disable_v2_behavior()"
-_START = "the start of the program"
 
 
 @rules.rule(
@@ -52,40 +47,28 @@ x = tf.placeholder(tf.float32)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first import of TensorFlow, or the file's first statement."""
-  role = file.role
-  means_1 = file.tensorflow == 1 or role.starts
-  if not (means_1 and role.disables) or _CALL in file.document.text:
+  needs = file.context.needs
+  if needs is None or not needs.disables or _CALL in file.document.text:
     return
-  for statement in file.list_statements():
+  for statement in file.statements:
     bound = _find_bound_name(statement)
     if bound is not None:
       call = f"{bound}.{_CALL}"
       lines = [call]
-      if role.as_main and file.is_alone(statement):
+      if _is_module_too(file) and imports.is_alone(file, statement):
         # The program that imports this file may have turned eager mode on.
         lines = ['if __name__ == "__main__":', f"  {call}"]
-      elif role.opposes:
-        yield _leave(file, statement, file.text.get_segment(statement))
-        return
       yield file.make(
         "LS204",
         statement,
-        file.text.get_segment(statement),
+        ast.unparse(statement),
         f"{call} after it",
-        note=role.reason,
-        edits=[file.insert_after(statement, lines)],
+        note=file.context.decision.reason,
+        edits=[imports.insert_after(file, statement, lines)],
       )
       return
-    if (role.starts or role.exposes) and not role.own_modules.isdisjoint(
-      scopes.list_modules(statement)
-    ):
-      break
-  if not (role.starts or role.exposes):
-    return
-  place = file.find_opening()
-  if role.opposes:
-    yield _leave(file, place, _START)
-    return
+    if not file.context.own_modules.isdisjoint(files.list_modules(statement)):
+      break  # A module of the program's own may build a graph.
   taken = re.search(r"\btf\b", file.document.text) and not re.search(
     r"import tensorflow(\.compat\.v1)? as tf\b", file.document.text
   )
@@ -93,31 +76,18 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
   yield file.make(
     "LS204",
-    place,
-    _START,
+    file.find_opening(),
+    "the start of the program",
     "; ".join(lines),
-    note=role.reason,
     opening=lines,
   )
 
 
-def _leave(
-  file: files.File, place: ast.AST | tuple[int, int], name: str
-) -> findings.Finding:
-  """Returns the finding for a file that cannot decide for all its programs."""
-  where = "the programs that import this file, and need it"
-  if file.role.needed_by:
-    first, *rest = file.role.needed_by
-    more = f" and {len(rest)} more programs" if len(rest) > 1 else ""
-    more = f" and {rest[0]}" if len(rest) == 1 else more
-    where = f"{first}{more}: this file is imported there"
-  return file.make(
-    "LS204",
-    place,
-    name,
-    f"tf.{_CALL} in {where}",
-    findings.BY_HAND,
-    f"{file.role.opposes} imports it, too, and wants TensorFlow 2's behavior",
+def _is_module_too(file: files.File) -> bool:
+  """Returns whether other files import a file that asks for `__main__`."""
+  name = os.path.basename(file.path)
+  return (
+    file.context.is_imported and bool(file.main_lines) and name != "__init__.py"
   )
 
 

@@ -24,7 +24,9 @@ def _start():
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path.append(root)
     try:
+      from tf_compat_lossscale._core import patching
       from tf_compat_lossscale.programs import import_hooks
+      from tf_compat_lossscale.programs import standalone_keras
     finally:
       sys.path.reverse()
       sys.path.remove(root)
@@ -71,14 +73,14 @@ def _start():
 
       absl_flags.accept_texts(module)
 
-    for name in ("collections", "inspect"):
-      if name in sys.modules:
-        prepare_python(sys.modules[name])
-      else:
-        import_hooks.when_imported(name, prepare_python)
+    import_hooks.when_imported("collections", prepare_python)
+    import_hooks.when_imported("inspect", prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("absl.flags._argument_parser", prepare_flags)
     import_hooks.when_imported("tensorflow", prepare)
+    # A program may import keras before TensorFlow.
+    keras = standalone_keras.StandaloneKeras(patching.UndoLog())
+    keras.start_if_keras_2()
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401

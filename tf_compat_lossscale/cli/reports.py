@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prints what `scan` found: as lines for people and editors, or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Sequence
+import json
+import sys
+from typing import Any
+
+from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import selection
+from tf_compat_lossscale.cli import terminal
+from tf_compat_lossscale.migration import findings
+
+_STYLES = {
+  findings.MIGRATE: "green",
+  findings.OFFERED: "yellow",
+  findings.BY_HAND: "red",
+}
+_MOST_LINES = 12
+
+
+def write(
+  report: findings.Report,
+  arguments: argparse.Namespace,
+  changes: Sequence[dict[str, Any]] | None = None,
+) -> None:
+  """Writes a report in the wanted format, to standard output or a file.
+
+  Args:
+    report: The report.
+    arguments: The arguments of the command line.
+    changes: What `migrate` did with each file that changes; None for `scan`.
+
+  Raises:
+    OSError: The file cannot be written.
+  """
+  command = selection.make_command(arguments)
+  if not arguments.reportfile:
+    _write(report, arguments, command, changes, terminal.Printer(sys.stdout))
+    return
+  with open(arguments.reportfile, "w", encoding="utf-8") as file:
+    _write(report, arguments, command, changes, terminal.Printer(file))
+  if changes is None and arguments.format == "text":
+    write_summary(report, command, terminal.Printer(sys.stdout))
+
+
+def _write(
+  report: findings.Report,
+  arguments: argparse.Namespace,
+  command: str,
+  changes: Sequence[dict[str, Any]] | None,
+  printer: terminal.Printer,
+) -> None:
+  """Writes a report to a printer."""
+  if arguments.format == "json":
+    value = _make_object(report, command)
+    if changes is not None:
+      value["changes"] = list(changes)
+    printer.write(json.dumps(value, indent=2) + "\n")
+    return
+  for group in group_findings(report.findings):
+    printer.print(*format_findings(group))
+  write_summary(report, command, printer)
+
+
+def warn(report: findings.Report) -> None:
+  """Prints a line for each file that could not be read."""
+  for line in report.errors:
+    errors.warn(line)
+
+
+def group_findings(
+  found: Iterable[findings.Finding],
+) -> list[list[findings.Finding]]:
+  """Returns findings, those of one file together that say the same."""
+  groups: dict[tuple[str, ...], list[findings.Finding]] = {}
+  for each in found:
+    key = (each.path, each.code, each.name, each.message, each.state, each.note)
+    groups.setdefault(key, []).append(each)
+  return list(groups.values())
+
+
+def format_findings(
+  group: Sequence[findings.Finding], state: str = ""
+) -> list[terminal.Part]:
+  """Returns the line of findings that say the same.
+
+  Args:
+    group: The findings.
+    state: What to print as their state; by default that state.
+  """
+  finding, *others = group
+  arrow = ": " if finding.state == findings.BY_HAND else " -> "
+  parts = [
+    (finding.place, "bold"),
+    (": ", ""),
+    (finding.code, "bold red"),
+    (f" {finding.name}{arrow}{finding.message}", ""),
+    (f" ({finding.note})" if finding.note else "", "dim"),
+    (f" [{state or finding.state}]", _STYLES[finding.state]),
+  ]
+  if others:
+    lines = [_format_line(finding, each) for each in others[:_MOST_LINES]]
+    rest = len(others) - len(lines)
+    more = f" and {rest} more" if rest else ""
+    parts.append((f" (also in line {', '.join(lines)}{more})", "dim"))
+  return parts
+
+
+def _format_line(first: findings.Finding, other: findings.Finding) -> str:
+  """Returns the line of a finding, and its cell if that is another."""
+  cell = f" of cell {other.cell}" if other.cell != first.cell else ""
+  return f"{other.line}{cell}"
+
+
+def write_summary(
+  report: findings.Report, command: str, printer: terminal.Printer
+) -> None:
+  """Prints what was found in all, and the command that makes the edits.
+
+  Nothing is printed if no file could be read.
+  """
+  if not report.files:
+    return
+  line = number(report.files, "file")
+  if report.tensorflow is not None:
+    line += f", TensorFlow {report.tensorflow}"
+    line += f" ({report.reason})" if report.reason else ""
+  if not report.uses_loss_scaling:
+    line += (
+      ", no loss scaling: nothing to change; `tf-lossscale run` runs "
+      "TensorFlow 1 programs as they are"
+    )
+  elif not report.findings:
+    line += ", nothing to change"
+  else:
+    touched = len({finding.path for finding in report.findings})
+    places = number(len(report.findings), "place")
+    states = ", ".join(
+      f"{count} {state}"
+      for state, count in count_states(report.findings).items()
+      if count
+    )
+    line += f": {places} in {number(touched, 'file')}: {states}"
+  printer.print((line, "bold"))
+  made = count_states(report.findings)[findings.MIGRATE]
+  if made:
+    printer.print(f"`{command}` makes {made} of them")
+
+
+def _make_object(report: findings.Report, command: str) -> dict[str, Any]:
+  """Returns a report as a JSON object."""
+  return {
+    "findings": [
+      {
+        name: getattr(finding, name)
+        for name in (
+          *("path", "cell", "line", "column", "end_line", "end_column"),
+          *("code", "name", "message", "note", "state"),
+        )
+      }
+      for finding in report.findings
+    ],
+    "unreadable": list(report.errors),
+    "files": report.files,
+    "tensorflow": report.tensorflow,
+    "reason": report.reason,
+    "uses_loss_scaling": report.uses_loss_scaling,
+    "states": count_states(report.findings),
+    "command": command,
+  }
+
+
+def count_states(found: Iterable[findings.Finding]) -> dict[str, int]:
+  """Returns state -> the number of findings, for each state."""
+  counts = dict.fromkeys(findings.STATES, 0)
+  for finding in found:
+    counts[finding.state] += 1
+  return counts
+
+
+def number(count: int, noun: str) -> str:
+  """Returns a number with a noun, such as "1 file" and "2 files"."""
+  return f"{count} {noun}{'' if count == 1 else 's'}"

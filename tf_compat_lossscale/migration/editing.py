@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the edits of findings in a file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import edits as edits_lib
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings as findings_lib
+from tf_compat_lossscale.programs import sources
+
+_EARLY = "use_keras_2()"
+
+
+def edit(
+  file: files.File, findings: Sequence[findings_lib.Finding]
+) -> files.File:
+  """Returns a file with the edits of findings; the file itself if none is made.
+
+  Edits that overlap those of an earlier finding are left out: the next round
+  makes them. If the text with all edits does not parse, each finding is tried
+  by itself.
+
+  Args:
+    file: The file.
+    findings: The findings whose edits are wanted, in order.
+  """
+  taken: list[edits_lib.Edit] = []
+  chosen = []
+  for finding in findings:
+    if not any(_overlap(a, b) for a in finding.edits for b in taken):
+      chosen.append(finding)
+      taken += finding.edits
+  edited = _make(file, chosen)
+  if edited is not None:
+    return edited
+  edited = file
+  good: list[findings_lib.Finding] = []
+  for finding in chosen:
+    tried = _make(file, [*good, finding])
+    if tried is not None:
+      good.append(finding)
+      edited = tried
+  return edited
+
+
+def _overlap(one: edits_lib.Edit, other: edits_lib.Edit) -> bool:
+  """Returns whether only one of two edits can be made; equal ones are one."""
+  return one != other and one.start < other.end and other.start < one.end
+
+
+def _make(
+  file: files.File, findings: Sequence[findings_lib.Finding]
+) -> files.File | None:
+  """Returns a file with edits; None if it is no longer Python."""
+  edits: list[edits_lib.Edit] = []
+  lines: list[str] = []
+  for finding in findings:
+    edits += [each for each in finding.edits if each not in edits]
+    lines += [each for each in finding.opening if each not in lines]
+  first = min([f.first_import for f in findings if f.opening], default=0)
+  edits[:0] = _make_opening(file, lines, first)
+  document = file.document
+  if not edits:
+    return file
+  try:
+    new = type(document)(document.path, document.replace(edits))
+    source = sources.read_text(document.path, new.text)
+  except (sources.SourceError, documents.DocumentError):
+    return None
+  return files.File(new, source)
+
+
+def _make_opening(
+  file: files.File, lines: Sequence[str], first: int
+) -> list[edits_lib.Edit]:
+  """Returns the insertions of the lines that a file needs at its start.
+
+  Keras is chosen before anything that may import TensorFlow. Other lines stand
+  right before the first statement that imports TensorFlow or a module of the
+  program, since the program may set environment variables for TensorFlow.
+  """
+  if not lines:
+    return []
+  body = file.source.tree.body
+  top = _find_end_of_opening(body)
+  first = max(first, top)
+  own = f"import {files.PACKAGE}"
+  calls = [line for line in lines if not line.startswith(own)]
+  starts_early = any(_EARLY in line for line in calls)
+  imported = next(
+    (i for i, each in enumerate(body) if files.find_short_name([each])), None
+  )
+  parts: dict[int, list[str]] = {}
+  for line in lines:
+    at = top if _EARLY in line else first
+    if line not in calls:
+      at = top if starts_early else first
+      if imported is not None and (imported < at or not calls):
+        continue  # The file imports this package early enough.
+    parts.setdefault(at, []).append(line)
+  return [_insert_before(file, at, part) for at, part in parts.items()]
+
+
+def _insert_before(
+  file: files.File, at: int, lines: Sequence[str]
+) -> edits_lib.Edit:
+  """Returns the insertion of lines before statement number `at`."""
+  text, newline = file.document.text, file.lines.newline
+  body = file.source.tree.body
+  if at == len(body):
+    end = len(text)
+    gap = newline if text and text[-1] not in "\r\n" else ""
+    new = gap + "".join(line + newline for line in lines)
+    return edits_lib.Edit(end, end, new)
+  statement = body[at]
+  # The place of a decorated function is that of its first decorator.
+  decorators: list[ast.AST] = getattr(statement, "decorator_list", [])
+  start = file.find_span(statement)[0]
+  for decorator in decorators[:1]:
+    start = text.rindex("@", 0, file.find_span(decorator)[0])
+  column = file.lines.find_position(start)[1] - 1
+  before = text[start - column : start]
+  if before.strip("\f \t\ufeff"):
+    code = [line.partition("  #")[0] for line in lines]
+    return edits_lib.Edit(start, start, "".join(f"{c}; " for c in code))
+  new = "".join(line + newline for line in lines)
+  return edits_lib.Edit(start, start, new)
+
+
+def _find_end_of_opening(body: Sequence[ast.stmt]) -> int:
+  """Returns the number of the first statement that may follow new lines.
+
+  A docstring and `__future__` imports must stay first. An import of this
+  package that is there stays first, too.
+  """
+  at = 0
+  for i, statement in enumerate(body):
+    is_docstring = (
+      i == 0
+      and isinstance(statement, ast.Expr)
+      and isinstance(statement.value, ast.Constant)
+      and isinstance(statement.value.value, str)
+    )
+    is_future = (
+      isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    )
+    if not (is_docstring or is_future or files.find_short_name([statement])):
+      break
+    at = i + 1
+  return at

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits of import statements, and of what follows them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from collections.abc import Sequence
+import re
+from typing import TYPE_CHECKING
+
+from tf_compat_lossscale.migration import edits
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.migration import files
+
+_BLANK = r"(?:\s|\\\r?\n)"
+_FROM = re.compile(rf"from{_BLANK}+([\w.]+?){_BLANK}+import\b")
+_AS = re.compile(rf"{_BLANK}+as{_BLANK}+")
+
+
+def make_module_edit(
+  file: files.File, node: ast.ImportFrom, module: str
+) -> edits.Edit:
+  """Returns the edit of the module in `from module import …`."""
+  start, end = file.find_span(node)
+  match = _FROM.match(file.document.text, start, end)
+  if match is None:  # The name is written with blanks between its parts.
+    names = ", ".join(ast.unparse(alias) for alias in node.names)
+    return edits.Edit(start, end, f"from {module} import {names}")
+  return edits.Edit(*match.span(1), module)
+
+
+def make_name_edit(
+  file: files.File, alias: ast.alias, name: str, bound: str | None = None
+) -> edits.Edit:
+  """Returns the edit of a name in an import.
+
+  Args:
+    file: The file.
+    alias: The name in the import, with its `as`.
+    name: The new name.
+    bound: The name that the import must bind; None to leave that as it is.
+  """
+  start, end = file.find_span(alias)
+  match = _AS.search(file.document.text, start, end)
+  if match is not None:
+    return edits.Edit(start, match.start(), name)
+  renamed = f" as {bound}" if bound not in (None, name) else ""
+  return edits.Edit(start, end, name + renamed)
+
+
+def remove_names(
+  file: files.File, names: Sequence[ast.alias], kept: Sequence[ast.alias]
+) -> list[edits.Edit]:
+  """Returns the edits that remove names from an import.
+
+  Args:
+    file: The file.
+    names: All names of the import.
+    kept: Those that stay; at least one.
+  """
+  text = file.document.text
+  stays = {id(alias) for alias in kept}
+  last = max(i for i, alias in enumerate(names) if id(alias) in stays)
+  found = []
+  for i, alias in enumerate(names[: last + 1]):
+    if id(alias) in stays:
+      continue
+    start, end = file.find_span(alias)
+    following = file.find_span(names[i + 1])[0]
+    if "#" in text[end:following]:  # A comment stays.
+      following = text.index(",", end) + 1
+    found.append(edits.Edit(start, following, ""))
+  if names[last + 1 :]:
+    start, end = file.find_span(names[last])[1], file.find_span(names[-1])[1]
+    found.append(edits.Edit(start, end, _list_comments(text[start:end])))
+  return found
+
+
+def _list_comments(text: str) -> str:
+  """Returns the comments in a part of an import, each with its line end."""
+  found = re.findall(r"[ \t]*#[^\r\n]*(?:\r\n|\r|\n)", text)
+  return "," + "".join(found) if found else ""
+
+
+def list_imported(statements: Iterable[ast.stmt], package: str) -> set[str]:
+  """Returns the names that import statements import from a package."""
+  return {
+    alias.name
+    for node in statements
+    if isinstance(node, ast.ImportFrom) and node.module == package
+    for alias in node.names
+  }
+
+
+def is_alone(file: files.File, statement: ast.stmt) -> bool:
+  """Returns whether a statement is the only one in its lines."""
+  start, end = file.find_span(statement)
+  text = file.document.text
+  rest = text[end : file.lines.find_line_end(end)].strip()
+  before = text[start - (file.lines.find_position(start)[1] - 1) : start]
+  return (not rest or rest.startswith("#")) and not before.strip()
+
+
+def insert_after(
+  file: files.File, statement: ast.stmt, lines: Sequence[str]
+) -> edits.Edit:
+  """Returns the insertion of statements after a statement."""
+  start, end = file.find_span(statement)
+  if not is_alone(file, statement):
+    return edits.Edit(end, end, "".join(f"; {line}" for line in lines))
+  column = file.lines.find_position(start)[1] - 1
+  before = file.document.text[start - column : start]
+  line_end = file.lines.find_line_end(end)
+  new = "".join(f"{file.lines.newline}{before}{line}" for line in lines)
+  return edits.Edit(line_end, line_end, new)

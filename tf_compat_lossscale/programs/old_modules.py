@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the modules that stand for those which TensorFlow no longer has.
+
+There are three kinds: modules of the legacy names, which `_core/legacy_names`
+lists; modules of `tf.contrib`; and private modules that moved. `tables` lists
+the last two.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+from typing import Any
+
+from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core.legacy_names import Place
+from tf_compat_lossscale.programs import contrib_signatures
+from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import lazy_modules
+from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import tables
+
+_CONTRIB = "contrib."
+# tensorflow_addons imports modules of Keras 2 from `keras`, which is Keras 3
+# from TensorFlow 2.16 on. These modules are then those of tf_keras.
+_OF_ADDONS = "keras.src.engine"
+
+
+def is_legacy(place: Place | None) -> bool:
+  """Returns whether the table of legacy names has a place, or one below it."""
+  return (
+    place in legacy_names.NAMES_IN or place in legacy_names.MODULES_IN
+  ) and place is not None
+
+
+def is_known(name: str) -> bool:
+  """Returns whether `make_module` may have something to say of a module."""
+  place = legacy_names.find_place(name)
+  return (
+    is_legacy(place)
+    or (place is not None and place.module.startswith(_CONTRIB))
+    or name.startswith(_OF_ADDONS)
+    or tables.TABLE.find_module(name) is not None
+    or hints.explain_module(name) is not None
+  )
+
+
+def make_module(name: str) -> types.ModuleType | None:
+  """Returns the module that stands for an old one; None if there is none.
+
+  Args:
+    name: The full name, such as "tensorflow.contrib.layers".
+
+  Raises:
+    ModuleNotFoundError: There is none; the message says what to do.
+  """
+  place = legacy_names.find_place(name)
+  if place is not None and is_legacy(place):
+    return make_legacy(place, name.partition(".")[0])
+  if place is not None and place.module.startswith(_CONTRIB):
+    return _make_contrib(place.module.removeprefix(_CONTRIB))
+  if name.startswith(_OF_ADDONS):
+    if which_keras.find_keras_2().startswith("keras"):
+      return None  # That module would be there.
+    if not which_keras.is_keras_3():
+      return importlib.import_module(f"tf_{name}")
+    raise ModuleNotFoundError(
+      f"{name} is a module of Keras 2, and tf.keras is Keras 3 here: run the "
+      "program by `tf-lossscale run --keras2`, or call tfl.use_keras_2() "
+      "before TensorFlow is imported",
+      name=name,
+    )
+  target = tables.TABLE.find_module(name)
+  if target is not None:
+    return _load_moved(name, target)
+  reason = hints.explain_module(name)
+  if reason:
+    raise ModuleNotFoundError(reason, name=name)
+  return None
+
+
+def forget() -> None:
+  """Forgets the modules: imports have set submodules in them."""
+  make_legacy.cache_clear()
+  _make_contrib.cache_clear()
+
+
+@functools.cache
+def make_legacy(place: Place, package: str) -> types.ModuleType:
+  """Returns the module at a place of the legacy names.
+
+  Args:
+    place: The place.
+    package: The package whose Keras the module's names are for: "tensorflow",
+      "keras" or "tf_keras".
+  """
+  names = legacy_names.NAMES_IN.get(place, {})
+  modules = legacy_names.MODULES_IN.get(place, set())
+
+  def load(name: str) -> Any:
+    if name in names:
+      return load_legacy(names[name], name, package)
+    if name in modules:
+      child = Place(place.space, f"{place.module}.{name}")
+      return make_legacy(child, package)
+    if name == "__all__":  # The names that `from … import *` binds.
+      return sorted(names)
+    if place.module == "contrib" and not name.startswith("_"):
+      try:
+        return _make_contrib(name)
+      except ImportError as error:
+        raise AttributeError(str(error)) from None
+    return patching.ABSENT
+
+  return lazy_modules.LazyModule(
+    f"tensorflow.{place.module}", load, lambda: sorted({*names, *modules})
+  )
+
+
+def load_legacy(home: str, name: str, package: str) -> Any:
+  """Returns the value of a legacy name; imports the module that defines it.
+
+  Args:
+    home: The module, as the table has it.
+    name: The name.
+    package: As for `make_legacy`.
+
+  Raises:
+    ImportError: The name is of Keras 2, and the package's Keras is Keras 3.
+  """
+  if home == "keras" and which_keras.is_keras_3(package):
+    keras = "tf.keras" if package == "tensorflow" else package
+    command = install_commands.make_command(
+      "tf_keras", which_keras.find_release()
+    )
+    raise ImportError(
+      f"mixed_precision.experimental.{name} is of Keras 2, and {keras} is "
+      f"Keras 3 here: set TF_USE_LEGACY_KERAS=1 and install tf_keras "
+      f"({command}). For Keras 3, use keras.config.set_dtype_policy and "
+      "keras.optimizers.LossScaleOptimizer, or "
+      "tf_compat_lossscale.keras.Keras3LossScaleOptimizer."
+    )
+  module = importlib.import_module(f"tf_compat_lossscale.{home}")
+  return getattr(module, legacy_names.get_current_name(name))
+
+
+class _ContribModule(lazy_modules.LazyModule):
+  """A module of `tf.contrib`.
+
+  A module below `tensorflow.contrib.layers`, such as
+  `tensorflow.contrib.layers.python.layers.utils`, has the names of
+  `tf.contrib.layers`: programs import names from the one and from the other.
+  """
+
+  def __init__(self, path: str) -> None:
+    super().__init__(f"{tables.CONTRIB}.{path}", self._load, self._list_names)
+    self._contrib_path = path
+    self._top = path.partition(".")[0]
+    self._names = tables.list_contrib_names(self._top)
+
+  def _list_names(self) -> list[str]:
+    return sorted(self._names)
+
+  def _load(self, name: str) -> Any:
+    if name == "__all__":  # The names that `from … import *` binds.
+      return [each for each in self._names if hasattr(self, each)]
+    if name.startswith("__"):
+      return patching.ABSENT
+    value = self._load_member(name)
+    super().__setattr__(name, value)
+    return value
+
+  def _load_member(self, name: str) -> Any:
+    """Returns a member.
+
+    Raises:
+      AttributeError: There is none; the message says what to do.
+    """
+    target = self._names.get(name)
+    if target is None and self._top == "slim":
+      target = f"tf_slim.{name}"
+    reason = ""
+    if target is not None:
+      try:
+        value = loading.load(target)
+        return contrib_signatures.adapt(f"{self._top}.{name}", value)
+      except loading.TargetError as error:
+        reason = str(error) if name in self._names else ""
+    child = f"{self._contrib_path}.{name}"
+    if f"{tables.CONTRIB}.{child}" in tables.TABLE.known:
+      try:
+        return _make_contrib(child)
+      except ImportError as error:
+        raise AttributeError(str(error)) from None
+    raise AttributeError(hints.explain_contrib(child, reason))
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    # The import of a module sets it in its parent. But the function `arg_scope`
+    # of `framework.python.ops` hid the module of that name.
+    if not (isinstance(value, types.ModuleType) and name in self._names):
+      super().__setattr__(name, value)
+
+
+@functools.cache
+def _make_contrib(path: str) -> types.ModuleType:
+  """Returns an existing module that serves as `tf.contrib.PATH`, or makes it.
+
+  Args:
+    path: Such as "layers" or "layers.python.layers.utils".
+
+  Raises:
+    ModuleNotFoundError: There is no such module; the message says what to do.
+  """
+  name = f"{tables.CONTRIB}.{path}"
+  reason = hints.explain_contrib_package(path.partition(".")[0])
+  if reason:
+    raise ModuleNotFoundError(reason, name=name)
+  target = tables.TABLE.find_module(name)
+  if target is not None:
+    try:
+      value = loading.load(target)
+    except loading.TargetError as error:
+      reason = hints.explain_contrib(path, str(error))
+      raise ModuleNotFoundError(reason, name=name) from None
+    if isinstance(value, types.ModuleType):
+      return value
+  if name in tables.TABLE.known:
+    return _ContribModule(path)
+  raise ModuleNotFoundError(hints.explain_contrib(path), name=name)
+
+
+def _load_moved(name: str, target: str) -> types.ModuleType | None:
+  """Returns the module that a target names; None if it names no module.
+
+  Raises:
+    ModuleNotFoundError: The target is in a package that is not installed.
+  """
+  try:
+    module = loading.load(target)
+  except loading.TargetError as error:
+    if error.name == "tensorflow_estimator":
+      raise ModuleNotFoundError(str(error), name=error.name) from None
+    return None
+  if not isinstance(module, types.ModuleType):
+    return None
+  if not (hasattr(module, "__path__") and target.startswith("py.")):
+    return module
+
+  # The package itself cannot stand for another one in TensorFlow: imports would
+  # set the modules of the one in the other.
+  def load(member: str) -> Any:
+    if not member.startswith("__"):
+      child = f"{name}.{member}"
+      try:
+        return importlib.import_module(child)
+      except ModuleNotFoundError as error:
+        if error.name != child:
+          raise
+    return getattr(module, member)
+
+  return lazy_modules.LazyModule(name, load)

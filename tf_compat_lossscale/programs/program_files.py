@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the files of a program: those that start it, and what they import.
+
+`train.py` and `-m package.train` name one file. For runners of tests, debuggers
+and profilers, such as `-m pytest tests/`, the files and folders among the words
+count. Of the modules that a file imports, the program's own are read: those
+beside it, in the working folder and in PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import os
+import re
+import sys
+import sysconfig
+from typing import NamedTuple
+
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs.told_version import find_package
+
+_LEVELS = 3
+_LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own.
+# Files of tests, of which folders may have many others.
+_TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
+
+
+class Program(NamedTuple):
+  """What was read of a program.
+
+  Attributes:
+    levels: The sources that start the program; then those that these import,
+      and so on, up to three levels of imports.
+    packages: The installed packages that are the program's own.
+  """
+
+  levels: Sequence[Sequence[sources.Source]]
+  packages: Sequence[str] = ()
+
+  def list_sources(self) -> list[sources.Source]:
+    """Returns the sources of all levels."""
+    return [source for level in self.levels for source in level]
+
+
+def read_program(words: Sequence[str]) -> Program:
+  """Reads the program that `python WORDS...` runs; imports nothing.
+
+  Args:
+    words: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
+
+  Returns:
+    The program, without levels if the words name no file. Files that cannot be
+    read are left out: Python reports the error when it comes to them.
+  """
+  path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+  search = [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
+  if words[0] == "-c":
+    texts = [sources.read_text("-c", each) for each in words[1:2]]
+    return Program(_read_levels(texts, search, []))
+  if words[0] == "-m":
+    files = _find_of_module(words[1], words[2:], search) if words[1:] else []
+  else:
+    main = os.path.join(words[0], "__main__.py")
+    files = [main if os.path.isfile(main) else words[0]]
+  first = _read_all(files)
+  scripts = os.path.realpath(sysconfig.get_path("scripts"))
+  names = {find_package(source.path) for source in first}
+  for source in first:
+    folder = os.path.dirname(os.path.abspath(source.path))
+    if os.path.realpath(folder) == scripts:  # Of pip.
+      names |= {module.partition(".")[0] for module in source.modules}
+    search.insert(0, folder)
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+      folder = os.path.dirname(folder)
+    search.append(folder)
+  own = []
+  for name in sorted(filter(None, names)):
+    folder = which_keras.find_folder(name) or ""
+    if find_package(folder) == name != "tensorflow":
+      own.append(name)
+      search.append(os.path.dirname(folder))
+  return Program(_read_levels(first, search, own), own)
+
+
+def _read_levels(
+  first: Sequence[sources.Source], search: Sequence[str], own: Iterable[str]
+) -> list[Sequence[sources.Source]]:
+  levels = [first]
+  seen = {os.path.abspath(source.path) for source in first}
+  for _ in range(_LEVELS):
+    paths = {
+      path: None
+      for source in levels[-1]
+      for module in source.modules
+      for path in _find_module(module, source.path, search)
+      if path not in seen and _is_own(path, own)
+    }
+    seen |= paths.keys()
+    levels.append(_read_all(paths))
+  return [level for level in levels if level]
+
+
+def _is_own(path: str, own: Iterable[str]) -> bool:
+  """Returns whether a file is the program's, not one of a library."""
+  package = find_package(path)
+  return package in own if package else not path.startswith(_LIBRARY)
+
+
+def _read_all(paths: Iterable[str]) -> list[sources.Source]:
+  found = []
+  for path in paths:
+    try:
+      found.append(sources.read(path))
+    except sources.SourceError:
+      continue
+  return found
+
+
+def _find_module(
+  module: str, importer: str, search: Sequence[str]
+) -> Iterator[str]:
+  """Yields the files that an import runs: a module's, and its packages'."""
+  name = module.lstrip(".")
+  dots = len(module) - len(name)
+  if name.partition(".")[0] in ("tensorflow", "tf_compat_lossscale"):
+    return
+  up = os.path.abspath(os.path.join(importer, *[".."] * dots))
+  for folder in [up] if dots else search:
+    base = folder
+    for part in name.split("."):
+      base = os.path.join(base, part)
+      for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+        if os.path.isfile(path):
+          yield path
+
+
+def _find_of_module(
+  name: str, words: Sequence[str], search: list[str]
+) -> list[str]:
+  """Returns the files that `python -m NAME WORDS...` runs.
+
+  If the module is installed, it may run the files among the words.
+  """
+  path = _find_start(name.removesuffix(".__main__"), search)
+  if path is None:
+    path = _find_start(name, sys.path)
+    places = [os.path.abspath(word.partition("::")[0]) for word in words]
+    named = [file for place in places for file in _list_files(place)]
+    if named:
+      return named
+  return [path] if path else []
+
+
+def _list_files(place: str) -> Iterator[str]:
+  """Yields a file of Python, or the files of tests in a folder and below."""
+  if place.endswith(".py") and os.path.isfile(place):
+    yield place
+  for path, folders, files in os.walk(place):
+    folders[:] = sorted(
+      name for name in folders if name[0] not in "._" and name != "build"
+    )
+    for name in sorted(files):
+      if _TESTS.fullmatch(name):
+        yield os.path.join(path, name)
+
+
+def _find_start(name: str, search: Sequence[str]) -> str | None:
+  """Returns the file that `python -m NAME` runs; imports nothing."""
+  spec = which_keras.find_spec(name, search)
+  if spec is not None and spec.submodule_search_locations is not None:
+    return _find_start(f"{name}.__main__", search)
+  return spec.origin if spec is not None and spec.has_location else None

@@ -1,0 +1,798 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of old names and modules of TensorFlow, and where each is today.
+
+Everything that stands for an old name comes from here: `old_modules` serves the
+rows, `missing_names` asks which there are. Nothing that today's TensorFlow has
+is replaced. To add a name, add it to the row of its module and its new home.
+
+The lines of a text are of these kinds; a line that begins with four spaces
+continues the line before, and a comment begins with "#":
+
+    data
+      tf.data: Dataset Iterator=DatasetIterator
+
+The module `data` had the names `Dataset` and `Iterator`. They are
+`tf.data.Dataset` and `tf.data.DatasetIterator` today.
+
+    keras = tf.keras
+
+`tf.keras` serves as the whole module `keras`, and its modules as those below.
+
+    data.python: ops util
+
+There were the modules `data.python.ops` and `data.python.util`, too.
+
+A target, such as `tf.data.Dataset`, begins with one of these, or is a full
+name; `A or B` is A, or B if this TensorFlow has no A:
+
+    tf      tensorflow.compat.v1
+    py      tensorflow.python
+    est     tensorflow_estimator.python.estimator
+    keras2  the package that has Keras 2's own modules
+    ours    tf_compat_lossscale._core.tf
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import re
+from typing import NamedTuple
+
+CONTRIB = "tensorflow.contrib"
+PRIVATE_KERAS = "tensorflow.python.keras"
+
+
+class Table(NamedTuple):
+  """A table of old names.
+
+  Attributes:
+    names: Module -> name in the module -> target.
+    modules: Module -> the target that serves as the whole module.
+    known: All modules that an old release had, and those above them.
+  """
+
+  names: dict[str, dict[str, str]]
+  modules: dict[str, str]
+  known: set[str]
+
+  def find_module(self, name: str) -> str | None:
+    """Returns the target that serves as a module, or None.
+
+    If the table has no target for the module, the nearest of its parents with a
+    target counts: modules below a module are then below its target.
+    """
+    head, tail = name, ""
+    while head:
+      if head in self.modules:
+        return self.modules[head] + tail
+      head, _, last = head.rpartition(".")
+      tail = f".{last}{tail}"
+    return None
+
+  def add(self, root: str, text: str) -> None:
+    """Adds the rows of a text, whose modules are below the module `root`."""
+    module = root
+    text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
+    for line in filter(str.strip, text.splitlines()):
+      left, _, right = line.strip().partition(": ")
+      if line.startswith(" "):
+        for each in right.split():
+          name, _, new = each.partition("=")
+          homes = (f"{home}.{new or name}" for home in left.split(" or "))
+          self.names.setdefault(module, {})[name] = " or ".join(homes)
+        continue
+      old, _, target = left.partition(" = ")
+      module = f"{root}.{old}"
+      if target:
+        self.modules[module] = target
+      below = [f"{module}.{name}" for name in right.split()]
+      for name in below or [module]:
+        while name not in self.known and name:
+          self.known.add(name)
+          name = name.rpartition(".")[0]
+
+
+TABLE = Table({}, {}, set())
+# The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
+# Keras 2's other modules are where they were. `private_keras` serves these.
+KERAS = Table({}, {}, set())
+
+TABLE.add(
+  "tensorflow",
+  """
+  est.api._v2: estimator
+  py: pywrap_tensorflow
+estimator = est.api._v2.estimator
+compat.v1.estimator = est.api._v1.estimator
+compat.v2.estimator = est.api._v2.estimator
+python.estimator = est
+python.estimator.keras = est.keras_lib
+python.tpu.error_handling = est.tpu.error_handling
+python.tpu.tpu_config = est.tpu.tpu_config
+python.tpu.tpu_context = est.tpu.tpu_context
+python.tpu.tpu_estimator = est.tpu.tpu_estimator
+python.tpu.util = est.tpu.util
+
+python.distribute.estimator_training = ours.estimator_training
+python.tpu.session_support = ours.tpu_parts
+python.tpu.tpu_embedding = ours.tpu_parts
+python.tpu.tpu_embedding_gradient = ours.tpu_parts
+
+keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+compat.v1
+  est.api._v1: estimator
+  py: pywrap_tensorflow
+compat.v2
+  est.api._v2: estimator
+compat.v1.tpu.experimental
+  ours.tpu_parts: AdagradParameters AdamParameters FtrlParameters
+    StochasticGradientDescentParameters
+""",
+)
+
+TABLE.add(
+  "tensorflow.python",
+  """
+data.ops.dataset_ops
+  py.data.ops.options: AutotuneAlgorithm Options
+distribute.distribute_lib
+  py.distribute.distribute_utils: create_mirrored_variable get_loss_reduction
+distribute.values
+  py.distribute.distribute_utils: is_distributed_variable regroup select_replica
+    update_regroup value_container
+eager.tape
+  py.eager.record: could_possibly_record record_operation should_record_backprop
+    stop_recording
+framework.graph_util
+  tf.graph_util: convert_variables_to_constants
+framework.graph_util_impl
+  tf.graph_util: convert_variables_to_constants
+framework.ops
+  py.framework.indexed_slices: IndexedSlices IndexedSlicesValue
+    convert_n_to_tensor_or_indexed_slices convert_to_tensor_or_indexed_slices
+    internal_convert_n_to_tensor_or_indexed_slices
+    internal_convert_to_tensor_or_indexed_slices
+  py.framework.tensor: Tensor disable_tensor_equality enable_tensor_equality
+  py.framework.tensor_conversion: convert_to_tensor_v2
+  py.framework.tensor_conversion_registry: register_tensor_conversion_function
+  py.framework.stack: default_session
+  tf1_contrib.private: RegisterShape register_dense_tensor_like_type
+framework.tensor_shape
+  tf1_contrib.private: matrix scalar vector
+framework.tensor_util
+  py.ops.shape_util: shape_tensor
+layers.normalization
+  tf.layers: BatchNormalization batch_normalization
+    BatchNorm=BatchNormalization batch_norm=batch_normalization
+layers.layers
+  tf.layers: BatchNormalization batch_normalization
+ops.array_ops
+  py.ops.array_ops_stack: stack unstack
+ops.control_flow_ops
+  py.ops.control_flow_case: case case_v2
+  py.ops.control_flow_assert: Assert
+  py.ops.control_flow_switch_case: switch_case
+  py.ops.cond: cond cond_for_tf_v2
+  py.ops.while_loop: while_loop while_loop_v2
+ops.functional_ops
+  py.ops.gen_functional_ops: partitioned_call
+ops.gradients_util
+  py.eager.backprop_util: IsTrainable
+ops.math_ops
+  py.ops.gen_special_math_ops: bessel_i0e bessel_i1e
+  py.ops.bincount_ops: bincount_v1
+ops.nn
+  tf.nn: bidirectional_dynamic_rnn dynamic_rnn raw_rnn static_rnn
+    static_state_saving_rnn
+ops.nn_impl
+  py.ops.nn_impl_distribute: compute_average_loss scale_regularization_loss
+ops.random_ops
+  py.ops.random_crop_ops: random_crop
+ops.standard_ops
+  tf: case cond random_crop stack trace unstack while_loop
+ops.variable_scope
+  py.ops.resource_variables_toggle: disable_resource_variables
+    enable_resource_variables resource_variables_enabled
+  py.ops.ref_variable: default_variable_creator
+  tf: variable=Variable
+ops.variables
+  py.ops.ref_variable: RefVariable default_variable_creator
+  py.ops.variable_v1: VariableV1
+  py.ops.state_ops: is_variable_initialized
+pywrap_tensorflow
+  tf.train: NewCheckpointReader
+  py.client._pywrap_events_writer: EventsWriter
+  py.util._pywrap_util_port: IsGoogleCudaEnabled IsMklEnabled
+saved_model.utils_impl
+  py.saved_model.path_helpers: get_assets_dir get_or_create_assets_dir
+    get_or_create_variables_dir get_variables_dir get_variables_path
+tpu.tpu
+  py.tpu.tpu_replication: TPUReplicateContext outside_compilation
+training.checkpoint_management
+  py.checkpoint.checkpoint_management: CheckpointManager checkpoint_exists
+    checkpoint_exists_internal generate_checkpoint_state_proto
+    get_checkpoint_mtimes get_checkpoint_state latest_checkpoint
+    meta_graph_filename remove_checkpoint update_checkpoint_state
+    update_checkpoint_state_internal
+training.checkpoint_utils
+  tf.train: NewCheckpointReader
+training.saver
+  tf.train: NewCheckpointReader
+training.training
+  tf.train: NewCheckpointReader
+# Names that changed, too.
+data.util.nest
+  py.data.util.nest: is_sequence=is_nested
+eager.function
+  tf: defun=function
+eager.backprop
+  tf: function
+util.nest
+  py.util.nest: is_sequence=is_nested
+# Modules that went.
+_pywrap_events_writer = py.client._pywrap_events_writer
+_pywrap_util_port = py.util._pywrap_util_port
+data.experimental.ops.distribute_options = py.data.ops.options
+data.experimental.ops.optimization_options = py.data.ops.options
+data.experimental.ops.threading_options = py.data.ops.options
+distribute.all_reduce = py.distribute.v1.all_reduce
+distribute.distribution_strategy_context = py.distribute.distribute_lib
+eager.profiler = py.profiler.profiler_v2
+ops.gen_user_ops = py.user_ops.ops.gen_user_ops
+pywrap_tensorflow_internal = py.pywrap_tensorflow
+training.checkpointable = py.trackable
+training.checkpointable.tracking = py.trackable.autotrackable
+training.checkpointable.util = py.checkpoint.checkpoint
+training.device_util = py.distribute.device_util
+training.distribute = py.distribute.distribute_lib
+training.distribution_strategy_context = py.distribute.distribute_lib
+training.gen_training_ops = py.ops.gen_training_ops
+training.saving.checkpoint_options = py.checkpoint.checkpoint_options
+training.saving.functional_saver = py.checkpoint.functional_saver
+training.tracking = py.trackable
+training.tracking.graph_view = py.checkpoint.graph_view
+training.tracking.tracking = py.trackable.autotrackable
+training.tracking.util = py.checkpoint.checkpoint
+training.training_ops = py.ops.gen_training_ops
+util.compat_internal = py.util.compat
+util.deprecation_wrapper = py.util.module_wrapper
+""",
+)
+
+TABLE.add(
+  CONTRIB,
+  """
+autograph
+  tf.autograph: to_code to_graph
+  tf.autograph.experimental: Feature do_not_convert
+batching
+  tf: batch_function=nondifferentiable_batch_function
+checkpoint
+  py.trackable.data_structures: List Mapping NoDependency
+  tf.train: CheckpointManager
+  py.trackable.autotrackable: Checkpointable=AutoTrackable
+  py.trackable.base: CheckpointableBase=Trackable
+cluster_resolver
+  tf.distribute.cluster_resolver: ClusterResolver GCEClusterResolver
+    KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver
+    TFConfigClusterResolver TPUClusterResolver UnionResolver
+compiler
+  tf.xla.experimental: compile experimental_jit_scope=jit_scope
+crf
+  tf1_contrib.crf: crf_binary_score crf_decode crf_log_likelihood crf_log_norm
+    crf_sequence_score crf_unary_score
+    viterbi_decode
+cudnn_rnn
+  tf1_contrib.rnn_blocks: CudnnCompatibleLSTMCell
+data
+  tf.data.experimental: AUTOTUNE CheckpointInputPipelineHook Counter
+    CsvDataset Optional RandomDataset Reducer SqlDataset TFRecordWriter
+    bucket_by_sequence_length choose_from_datasets copy_to_device
+    dense_to_sparse_batch enumerate_dataset get_next_as_optional
+    get_single_element group_by_reducer group_by_window ignore_errors
+    make_batched_features_dataset make_csv_dataset make_saveable_from_iterator
+    map_and_batch parallel_interleave parse_example_dataset prefetch_to_device
+    rejection_resample sample_from_datasets scan shuffle_and_repeat unbatch
+    unique
+  # Names of contrib.data before tf.data, up to 1.4.
+  tf.data: Dataset FixedLengthRecordDataset Iterator TFRecordDataset
+    TextLineDataset
+  tf1_contrib.data: assert_element_shape batch_and_drop_remainder
+    padded_batch_and_drop_remainder sliding_window_batch sloppy_interleave
+distribute
+  tf.distribute: CrossDeviceOps ReplicaContext get_loss_reduction
+    get_replica_context get_strategy has_strategy in_cross_replica_context
+    DistributionStrategy=Strategy
+  py.distribute.distribute_lib or
+    py.distribute.distribution_strategy_context:
+    get_cross_replica_context get_distribution_strategy
+    has_distribution_strategy require_replica_context
+  py.distribute.step_fn: StandardInputStep
+    StandardSingleLossStep Step
+  tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
+    OneDeviceStrategy ParameterServerStrategy
+  py.distribute.cross_device_ops: AllReduceCrossDeviceOps
+  # Names of 1.12.
+  py.distribute.cross_device_ops:
+    AllReduceCrossTowerOps=AllReduceCrossDeviceOps
+  tf.distribute: CrossTowerOps=CrossDeviceOps
+    get_tower_context=get_replica_context
+distributions
+  tf.distributions: Bernoulli Beta Categorical Dirichlet DirichletMultinomial
+    Distribution Exponential FULLY_REPARAMETERIZED Gamma Laplace Multinomial
+    NOT_REPARAMETERIZED Normal RegisterKL ReparameterizationType StudentT
+    Uniform kl_divergence
+eager
+  tf: GradientTape TensorSpec custom_gradient enable_eager_execution
+    executing_eagerly function make_template defun=function
+    in_eager_mode=executing_eagerly py_func=py_function
+  py.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
+    DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
+    set_execution_mode
+  tf.train: Checkpoint
+  tf1_contrib.eager: Iterator
+  py.ops.resource_variable_ops: Variable=ResourceVariable
+  py.eager.backprop: gradients_function
+    implicit_gradients=implicit_grad
+    implicit_value_and_gradients=implicit_val_and_grad
+    value_and_gradients_function=val_and_grad_function
+estimator
+  tf.estimator.experimental: InMemoryEvaluatorHook
+    build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder
+    linear_logit_fn_builder make_early_stopping_hook stop_if_higher_hook
+    stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook
+  tf.estimator: BaselineEstimator DNNEstimator DNNLinearCombinedEstimator
+    LinearEstimator add_metrics
+  tf1_contrib.estimator: clip_gradients_by_norm
+feature_column
+  tf.feature_column: sequence_categorical_column_with_hash_bucket
+    sequence_categorical_column_with_identity
+    sequence_categorical_column_with_vocabulary_file
+    sequence_categorical_column_with_vocabulary_list sequence_numeric_column
+framework
+  py.util.deprecation: deprecated deprecated_arg_values
+    deprecated_args
+  tf.train: init_from_checkpoint list_variables load_checkpoint load_variable
+  tf: TensorSpec argsort assert_same_float_dtype assert_scalar
+    convert_to_tensor_or_sparse_tensor is_tensor sort
+  py.ops.init_ops: convolutional_delta_orthogonal
+    convolutional_orthogonal_1d convolutional_orthogonal_2d
+    convolutional_orthogonal_3d
+  tf_slim.ops.variables: VariableDeviceChooser add_model_variable
+    assert_global_step assert_or_get_global_step assign_from_checkpoint
+    assign_from_checkpoint_fn assign_from_values assign_from_values_fn
+    create_global_step filter_variables get_global_step get_local_variables
+    get_model_variables get_or_create_global_step get_trainable_variables
+    get_unique_variable get_variable_full_name get_variables
+    get_variables_by_name get_variables_by_suffix get_variables_to_restore
+    global_variable local_variable model_variable variable
+  tf_slim.ops.arg_scope: add_arg_scope arg_scope arg_scoped_arguments
+    current_arg_scope has_arg_scope
+  py.framework.ops: get_name_scope
+  py.framework.smart_cond: smart_case smart_cond
+    smart_constant_value
+  py.ops.confusion_matrix: remove_squeezable_dimensions
+  tf1_contrib.framework: get_placeholders py_func with_same_shape with_shape
+  py.framework.tensor_spec: BoundedTensorSpec
+graph_editor
+  py.ops.op_selector: get_backward_walk_ops get_consuming_ops
+    get_generating_ops get_tensors get_unique_graph make_list_of_op
+    make_list_of_t
+  # All but the walk raise an error when they are called.
+  tf1_contrib.graph_editor: ControlOutputs OpMatcher SubGraphView
+    TransformerInfo Transformer add_control_inputs bypass can_be_regex
+    check_cios compute_boundary_ts connect copy copy_op_handler
+    copy_with_input_replacements detach detach_control_inputs
+    detach_control_outputs detach_inputs detach_outputs filter_ops
+    filter_ops_from_regex filter_ts filter_ts_from_regex find_corresponding
+    find_corresponding_elem get_forward_walk_ops get_name_scope_ops
+    get_ops_ios get_walks_intersection_ops get_walks_union_ops
+    get_within_boundary_ops graph_replace keep_t_if_possible_handler make_regex
+    make_view make_view_from_scope op_type ph remove_control_inputs
+    replace_t_with_placeholder_handler reroute_inputs reroute_ios
+    reroute_outputs reroute_ts select_ops select_ops_and_ts select_ts sgv
+    sgv_scope swap_inputs swap_ios swap_outputs swap_ts
+    transform_op_if_inside_handler
+image
+  tf1_contrib.image: angles_to_projective_transforms rotate transform translate
+layers
+  tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock
+    apply_regularization avg_pool2d avg_pool3d batch_norm bias_add conv1d
+    conv2d conv2d_in_plane conv2d_transpose conv3d conv3d_transpose
+    convolution convolution1d convolution2d convolution2d_in_plane
+    convolution2d_transpose convolution3d convolution3d_transpose
+    dense_to_sparse dropout elu flatten fully_connected gdn group_norm
+    images_to_sequence instance_norm l1_l2_regularizer l1_regularizer
+    l2_regularizer layer_norm legacy_fully_connected legacy_linear legacy_relu
+    linear max_pool2d max_pool3d maxout one_hot_encoding optimize_loss
+    recompute_grad relu relu6 repeat rev_block scale_gradient separable_conv2d
+    separable_convolution2d sequence_to_images softmax spatial_softmax stack
+    sum_regularizer summarize_activation summarize_activations
+    summarize_collection summarize_tensor summarize_tensors unit_norm
+    variance_scaling_initializer xavier_initializer xavier_initializer_conv2d
+  tf_slim.layers.utils: append_tensor_alias collect_named_outputs
+    constant_value convert_collection_to_dict gather_tensors_aliases
+    get_tensor_aliases get_variable_collections last_dimension
+    n_positive_integers smart_cond static_cond two_element_tuple
+    channel_dimension
+  tf.nn: safe_embedding_lookup_sparse
+  tf1_contrib.layers: bow_encoder embed_sequence embedding_lookup_unique
+learn
+  tf.train: NanLossDuringTrainingError
+  tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
+  tf1_contrib.run_config: RunConfig
+lookup
+  py.ops.lookup_ops: FastHashSpec HashTable HasherSpec
+    IdTableWithHashBuckets InitializableLookupTableBase
+    KeyValueTensorInitializer LookupInterface MutableHashTable StrongHashSpec
+    TableInitializerBase TextFileIdTableInitializer TextFileIndex
+    TextFileInitializer TextFileStringTableInitializer index_table_from_file
+    index_table_from_tensor index_to_string_table_from_file
+    index_to_string_table_from_tensor
+  tf.lookup.experimental: MutableDenseHashTable=DenseHashTable
+losses
+  tf_slim.losses: absolute_difference add_loss compute_weighted_loss
+    cosine_distance get_losses get_regularization_losses get_total_loss
+    hinge_loss log_loss mean_pairwise_squared_error mean_squared_error
+    sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy
+memory_stats
+  tf1_contrib.memory_stats: BytesInUse BytesLimit MaxBytesInUse
+metrics
+  tf.sets: set_difference set_intersection set_size set_union
+  tf_slim.metrics: accuracy aggregate_metric_map aggregate_metrics
+    auc_using_histogram auc_with_confidence_intervals cohen_kappa count
+    f1_score precision_at_recall precision_recall_at_equal_thresholds
+    recall_at_precision sparse_recall_at_top_k streaming_accuracy
+    streaming_auc streaming_concat streaming_covariance streaming_curve_points
+    streaming_dynamic_auc streaming_false_negative_rate
+    streaming_false_negative_rate_at_thresholds streaming_false_negatives
+    streaming_false_negatives_at_thresholds streaming_false_positive_rate
+    streaming_false_positive_rate_at_thresholds streaming_false_positives
+    streaming_false_positives_at_thresholds streaming_mean
+    streaming_mean_absolute_error streaming_mean_cosine_distance
+    streaming_mean_iou streaming_mean_relative_error
+    streaming_mean_squared_error streaming_mean_tensor
+    streaming_pearson_correlation streaming_percentage_less
+    streaming_precision streaming_precision_at_thresholds streaming_recall
+    streaming_recall_at_k streaming_recall_at_thresholds
+    streaming_root_mean_squared_error streaming_sensitivity_at_specificity
+    streaming_sparse_average_precision_at_k
+    streaming_sparse_average_precision_at_top_k
+    streaming_sparse_precision_at_k streaming_sparse_precision_at_top_k
+    streaming_sparse_recall_at_k streaming_specificity_at_sensitivity
+    streaming_true_negatives streaming_true_negatives_at_thresholds
+    streaming_true_positives streaming_true_positives_at_thresholds
+  tf.math: confusion_matrix
+nccl
+  py.ops.nccl_ops: all_max all_min all_prod all_sum broadcast
+    reduce_sum
+nn
+  tf.nn: conv1d_transpose
+  py.ops.nn_ops: nth_element
+  tf1_contrib.nn: alpha_dropout
+opt
+  tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
+    LazyAdamOptimizer MovingAverageOptimizer clip_gradients_by_global_norm
+    extend_with_decoupled_weight_decay
+proto
+  tf.io: decode_proto encode_proto
+rnn
+  tf.nn.rnn_cell: BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper
+    GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper
+  tf.nn: static_bidirectional_rnn static_rnn static_state_saving_rnn
+  tf1_contrib.private: _Linear=Linear _linear=linear
+  tf1_contrib.rnn: FusedRNNCell FusedRNNCellAdaptor TimeReversedFusedRNN
+    stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
+  tf1_contrib.rnn_blocks: GRUBlockCell GRUBlockCellV2 LSTMBlockCell
+    LSTMBlockFusedCell
+  tf1_contrib.rnn_cells: Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell
+    ConvLSTMCell LayerNormBasicLSTMCell NASCell SRUCell UGRNNCell
+  tf1_contrib.rnn_wrappers: AttentionCellWrapper EmbeddingWrapper HighwayWrapper
+    InputProjectionWrapper OutputProjectionWrapper
+  py.ops.rnn:
+    best_effort_input_batch_size=_best_effort_input_batch_size
+    transpose_batch_time=_transpose_batch_time
+seq2seq
+  tf1_contrib.attention: AttentionMechanism AttentionWrapper
+    AttentionWrapperState BahdanauAttention LuongAttention
+    _BaseAttentionMechanism
+  tf1_contrib.beam_search: BeamSearchDecoder BeamSearchDecoderOutput
+    BeamSearchDecoderState FinalBeamSearchDecoderOutput gather_tree
+    gather_tree_from_array tile_batch
+  tf1_contrib.decoder: BasicDecoder BasicDecoderOutput Decoder dynamic_decode
+  tf1_contrib.helpers: CustomHelper GreedyEmbeddingHelper Helper InferenceHelper
+    SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper TrainingHelper
+  tf1_contrib.seq2seq: hardmax safe_cumprod sequence_loss
+  py.ops.rnn: _transpose_batch_time
+signal
+  tf.signal: frame hamming_window hann_window inverse_stft
+    inverse_stft_window_fn linear_to_mel_weight_matrix
+    mfccs_from_log_mel_spectrograms overlap_and_add stft
+staging
+  py.ops.data_flow_ops: StagingArea
+stateless
+  tf.random: stateless_multinomial stateless_truncated_normal
+    stateless_random_normal=stateless_normal
+    stateless_random_uniform=stateless_uniform
+summary
+  py.ops.summary_ops_v2: SummaryWriter always_record_summaries
+    audio create_file_writer create_summary_file_writer eval_dir flush generic
+    histogram image import_event initialize never_record_summaries
+    record_summaries_every_n_global_steps scalar should_record_summaries
+    summary_writer_initializer_op graph=graph_v1
+  tf.summary: all_summary_ops=all_v2_summary_ops
+tensorboard
+  tensorboard.plugins.projector: EmbeddingInfo ProjectorConfig SpriteMetadata
+    visualize_embeddings
+tpu
+  tf.tpu: CrossShardOptimizer batch_parallel bfloat16_scope core
+    cross_replica_sum initialize_system outside_compilation replicate rewrite
+    shard shutdown_system
+  tf.tpu.experimental: DeviceAssignment Topology
+  tf.estimator.tpu: InputPipelineConfig RunConfig TPUConfig TPUEstimator
+    TPUEstimatorSpec
+  py.tpu.ops.tpu_ops: infeed_dequeue infeed_dequeue_tuple
+    infeed_enqueue infeed_enqueue_tuple outfeed_dequeue outfeed_dequeue_tuple
+    outfeed_enqueue outfeed_enqueue_tuple
+  py.tpu.training_loop: repeat while_loop
+  py.tpu.device_assignment: device_assignment
+  py.tpu.tpu_feed: InfeedQueue
+training
+  tf.train: checkpoints_iterator
+  tf_slim.training.training: add_gradients_summaries clip_gradient_norms
+    clip_gradient_norms_fn create_train_op multiply_gradients train
+  tf_slim.training.evaluation: StopAfterNEvalsHook SummaryAtEndHook
+    evaluate_once evaluate_repeatedly get_or_create_eval_step
+    wait_for_new_checkpoint
+  tf1_contrib.buckets: bucket bucket_by_sequence_length
+  tf1_contrib.training: HParams parse_values
+util
+  tf: constant_value=get_static_value make_ndarray make_tensor_proto
+
+# Modules that others serve as a whole.
+all_reduce.python.all_reduce = py.distribute.v1.all_reduce
+nccl.ops.gen_nccl_ops = py.ops.gen_nccl_ops
+nccl.python.ops.nccl_ops = py.ops.nccl_ops
+rnn.ops.gen_gru_ops = py.ops.gen_rnn_ops
+rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
+tensorrt = py.compiler.tensorrt.trt_convert
+tfprof.model_analyzer = tf1_contrib.tfprof
+tpu.python.ops.tpu_ops = py.tpu.ops.tpu_ops
+tpu.python.tpu.device_assignment = py.tpu.device_assignment
+tpu.python.tpu.tpu = py.tpu.tpu
+tpu.python.tpu.tpu_feed = py.tpu.tpu_feed
+tpu.python.tpu.tpu_function = py.tpu.tpu_function
+tpu.python.tpu.tpu_sharding = py.tpu.tpu_sharding
+tpu.python.tpu.training_loop = py.tpu.training_loop
+framework.nest = py.util.nest
+keras = tf.keras
+layers.summaries = tf_slim.layers.summaries
+losses.metric_learning = tf_slim.losses.metric_learning
+slim.nets = tf_slim.nets
+slim.python.slim = tf_slim
+slim.python.slim.data = tf_slim.data
+slim.python.slim.nets = tf_slim.nets
+
+# The other modules below `tf.contrib` in TensorFlow 1.15. They can be imported,
+# also those without names that are served: some programs import a module and
+# use it in rare cases alone.
+all_reduce.python: all_reduce
+autograph
+batching.python.ops: batch_ops
+checkpoint.python: containers python_state split_dependency visualize
+cluster_resolver.python.training: cluster_resolver gce_cluster_resolver
+    kubernetes_cluster_resolver slurm_cluster_resolver tfconfig_cluster_resolver
+    tpu_cluster_resolver
+compiler: jit xla
+crf.python.ops: crf
+cudnn_rnn.python.layers: cudnn_rnn
+cudnn_rnn.python.ops: cudnn_rnn_ops
+data.python.ops: batching counter enumerate_ops error_ops get_single_element
+    grouping interleave_ops iterator_ops parsing_ops prefetching_ops random_ops
+    readers resampling scan_ops shuffle_ops sliding threadpool unique writers
+distribute.python: collective_all_reduce_strategy mirrored_strategy monitor
+    one_device_strategy parameter_server_strategy tpu_strategy
+distributions.python.ops: autoregressive batch_reshape binomial cauchy chi2
+    conditional_distribution conditional_transformed_distribution deterministic
+    distribution_util estimator geometric gumbel half_normal independent
+    inverse_gamma kumaraswamy logistic mixture mixture_same_family moving_stats
+    mvn_diag mvn_diag_plus_low_rank mvn_full_covariance mvn_linear_operator
+    mvn_tril negative_binomial normal_conjugate_posteriors onehot_categorical
+    poisson poisson_lognormal quantized_distribution relaxed_bernoulli
+    relaxed_onehot_categorical sample_stats seed_stream shape sinh_arcsinh
+    statistical_testing test_util vector_diffeomixture vector_exponential_diag
+    vector_exponential_linear_operator vector_laplace_diag
+    vector_laplace_linear_operator vector_sinh_arcsinh_diag vector_student_t
+    wishart
+eager.python: datasets metrics metrics_impl network parameter_server saver tfe
+estimator.python.estimator: boosted_trees dnn_with_layer_annotations
+    early_stopping export exporter extenders head hooks logit_fns multi_head
+    replicate_model_fn rnn saved_model_estimator
+feature_column.python.feature_column: sequence_feature_column
+framework.python.framework: checkpoint_utils experimental graph_util tensor_util
+framework.python.ops: arg_scope audio_ops checkpoint_ops gen_variable_ops ops
+    prettyprint_ops script_ops sort_ops variables
+graph_editor: edit match reroute select subgraph transform util
+image.ops: gen_distort_image_ops gen_image_ops
+    gen_single_image_random_dot_stereograms_ops
+image.python.ops: dense_image_warp distort_image_ops image_ops
+    interpolate_spline single_image_random_dot_stereograms sparse_image_warp
+layers.ops: gen_sparse_feature_cross_op
+layers.python.layers: embedding_ops encoders feature_column feature_column_ops
+    initializers layers normalization optimizers regularizers rev_block_lib
+    summaries target_column utils
+layers.python.ops: bucketization_op sparse_feature_cross_op sparse_ops
+learn: monitors
+learn.python.learn: basic_session_run_hooks evaluable experiment export_strategy
+    graph_actions learn_runner learn_runner_lib metric_spec models
+    monitored_session monitors session_run_hook summary_writer_cache trainable
+learn.python.learn.datasets: base mnist
+learn.python.learn.estimators: _sklearn composable_model constants debug dnn
+    dnn_linear_combined dynamic_rnn_estimator estimator head kmeans linear
+    logistic_regressor metric_key model_fn prediction_key rnn_common run_config
+    state_saving_rnn_estimator svm tensor_signature
+learn.python.learn.learn_io: data_feeder generator_io graph_io numpy_io
+    pandas_io
+learn.python.learn.ops: embeddings_ops losses_ops seq2seq_ops
+learn.python.learn.preprocessing: categorical categorical_vocabulary text
+learn.python.learn.utils: export gc input_fn_utils inspect_checkpoint
+    saved_model_export_utils
+legacy_seq2seq.python.ops: seq2seq
+lookup: lookup_ops
+memory_stats.python.ops: memory_stats_ops
+losses.python.losses: loss_ops
+losses.python.metric_learning: metric_loss_ops
+metrics.python.metrics: classification
+metrics.python.ops: confusion_matrix_ops histogram_ops metric_ops set_ops
+nn.python.ops: alpha_dropout cross_entropy fwd_gradients sampling_ops
+    scaled_softplus
+opt.python.training: adam_gs_optimizer adamax addsign agn_optimizer
+    drop_stale_gradient_optimizer elastic_average_optimizer external_optimizer
+    ggt lars_optimizer lazy_adam_gs_optimizer lazy_adam_optimizer
+    matrix_functions model_average_optimizer moving_average_optimizer
+    multitask_optimizer_wrapper nadam_optimizer powersign reg_adagrad_optimizer
+    shampoo sign_decay variable_clipping_optimizer weight_decay_optimizers
+predictor: contrib_estimator_predictor core_estimator_predictor predictor
+    predictor_factories saved_model_predictor
+proto.python.ops: decode_proto_op encode_proto_op
+# Programs import these for what they seldom use: members are errors.
+quantize.python: common fold_batch_norms graph_matcher input_to_ops quant_ops
+    quantize quantize_graph
+recurrent.python: recurrent_api
+recurrent.python.ops: functional_rnn recurrent
+resampler.ops: gen_resampler_ops
+resampler.python.ops: resampler_ops
+rnn.python.kernel_tests: benchmarking
+rnn.python.ops: core_rnn_cell fused_rnn_cell gru_ops lstm_ops rnn rnn_cell
+rnn.python.tools: checkpoint_convert
+saved_model.python.saved_model: keras_saved_model reader
+seq2seq.ops: gen_beam_search_ops
+seq2seq.python.ops: attention_wrapper basic_decoder beam_search_decoder
+    beam_search_ops decoder helper loss sampler
+signal
+slim: nets
+slim.python.slim: evaluation learning model_analyzer nets queues summaries
+slim.python.slim.data: data_decoder data_provider dataset dataset_data_provider
+    parallel_reader prefetch_queue tfexample_decoder
+staging
+stateless
+summary: summary
+tensorboard.plugins.projector: projector_config_pb2
+tfprof: model_analyzer tfprof_logger
+tpu.python: profiler
+tpu.python.ops: tpu_ops
+tpu.python.tpu: _tpu_estimator_embedding async_checkpoint bfloat16 datasets
+    device_assignment error_handling feature_column functional keras_support
+    keras_tpu_variables session_support tensor_tracer topology tpu tpu_config
+    tpu_context tpu_embedding tpu_embedding_gradient tpu_estimator tpu_feed
+    tpu_function tpu_optimizer tpu_sharding tpu_system_metadata training_loop
+    util
+training.python.training: bucket_ops device_setter evaluation
+    feeding_queue_runner hparam hparam_pb2 resample sampling_ops
+    sequence_queueing_state_saver training tuner
+util: loader
+""",
+)
+
+KERAS.add(
+  PRIVATE_KERAS,
+  """
+backend.tensorflow_backend = keras2.backend
+engine.network
+  keras2.engine.training: Network=Model
+engine.topology
+  keras2.engine.training: Container=Model
+  keras2.utils.layer_utils: get_source_inputs
+initializers.initializers_v2 = keras2.initializers.initializers
+layers.advanced_activations = keras2.layers
+layers.convolutional_recurrent = keras2.layers
+layers.cudnn_recurrent = keras2.layers
+layers.dense_attention = keras2.layers
+layers.embeddings = keras2.layers
+layers.local = keras2.layers
+layers.merge = keras2.layers.merging.base_merge
+layers.noise = keras2.layers
+layers.normalization_v2 = keras2.layers
+layers.recurrent = keras2.layers.rnn.rnn_utils
+layers.recurrent_v2 = keras2.layers
+layers.wrappers = keras2.layers
+objectives = keras2.losses
+optimizer_v2 = keras2.optimizers.legacy
+optimizer_v2.learning_rate_schedule =
+    keras2.optimizers.schedules.learning_rate_schedule
+optimizer_v2.utils = keras2.optimizers.utils
+preprocessing.dataset_utils = keras2.utils.dataset_utils
+saving.hdf5_format = keras2.saving.legacy.hdf5_format
+saving.model_config = keras2.saving.legacy.model_config
+saving.save = keras2.saving.legacy.save
+saving.saved_model = keras2.saving.legacy.saved_model
+saving.saving_utils = keras2.saving.legacy.saving_utils
+utils.training_utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+""",
+)
+
+# Names of Keras 2, which is the package keras up to TensorFlow 2.15.
+for _package in ("keras", "tf_keras"):
+  TABLE.add(
+    _package,
+    f"""
+  {PRIVATE_KERAS}: engine
+api._v1.keras.optimizers
+  {_package}.api._v2.keras.optimizers: experimental
+api._v1.keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+api._v2.keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+engine
+  keras2.engine.base_layer: Layer
+  keras2.engine.input_layer: Input
+  keras2.engine.input_spec: InputSpec
+  keras2.engine.sequential: Sequential
+  keras2.engine.training: Model
+layers.normalization
+  keras2.layers: BatchNormalization LayerNormalization
+utils.generic_utils
+  keras2.saving.object_registration: CustomObjectScope get_custom_objects
+    custom_object_scope=CustomObjectScope
+  keras2.saving.legacy.serialization: deserialize_keras_object
+    serialize_keras_object
+preprocessing.image
+  keras2.utils.image_utils: array_to_img img_to_array load_img save_img
+preprocessing.sequence
+  keras2.utils.data_utils: pad_sequences
+utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+  {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
+""",
+  )
+
+TABLE.add(
+  "tensorboard",
+  """
+summary
+  tensorboard.summary.v1: audio_pb custom_scalar custom_scalar_pb histogram_pb
+    image_pb pr_curve pr_curve_pb pr_curve_raw_data_op pr_curve_raw_data_pb
+    pr_curve_streaming_op scalar_pb text_pb
+""",
+)
+
+# tf.contrib.slim had all names of these modules, too.
+_OF_SLIM = ("layers", "framework")
+
+
+def list_contrib_names(module: str) -> Mapping[str, str]:
+  """Returns name -> target for the names of a module of `tf.contrib`.
+
+  Args:
+    module: A module right below `tf.contrib`, such as "layers". The modules
+      below it have its names, too: programs import names from both.
+  """
+  if module != "slim":
+    return TABLE.names.get(f"{CONTRIB}.{module}", {})
+  names: dict[str, str] = {}
+  for owner in reversed(_OF_SLIM):
+    for name, target in TABLE.names[f"{CONTRIB}.{owner}"].items():
+      names[name] = f"tf_slim.{name} or {target}"
+  return names
