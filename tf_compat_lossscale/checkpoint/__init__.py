@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.converting import convert
   from tf_compat_lossscale.checkpoint.describing import describe
-  from tf_compat_lossscale.checkpoint.description import Description
-  from tf_compat_lossscale.checkpoint.description import LossScaleState
+  from tf_compat_lossscale.checkpoint.describing import Description
+  from tf_compat_lossscale.checkpoint.describing import LossScaleState
   from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
     CheckpointError,
   )
@@ -52,8 +52,8 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
     {
       "CheckpointError": "files.checkpoint_error",
       "Conversion": "report",
-      "Description": "description",
-      "LossScaleState": "description",
+      "Description": "describing",
+      "LossScaleState": "describing",
       "MonitoredTrainingSession": "saver",
       "Report": "report",
       "Saver": "saver",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import functools
 import glob
+import math
 import ntpath
 import os
 import re
@@ -29,7 +31,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_Node = trackable_object_graph_pb2.TrackableObjectGraph.TrackableObject
 _T = TypeVar("_T")
+_LONGEST_PATH = 1000  # Characters.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path"
 _LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
@@ -80,6 +84,16 @@ class TensorSpec(NamedTuple):
   dtype: str
   shape: tuple[int, ...]
 
+  def __str__(self) -> str:
+    return f"{self.dtype} {list(self.shape)}"
+
+  @property
+  def size(self) -> int:
+    """The number of bytes of the elements; 0 for strings."""
+    if self.dtype in ("string", "variant", "resource"):
+      return 0
+    return int(tf.dtypes.as_dtype(self.dtype).size * math.prod(self.shape))
+
 
 class Found(NamedTuple):
   """A checkpoint's prefix, and how it was chosen if the path left a choice."""
@@ -117,6 +131,11 @@ class Checkpoint:
     }
     self._has_objects = self.specs.pop(OBJECT_GRAPH, None) is not None
 
+  @property
+  def size(self) -> int:
+    """The number of bytes of all tensors, without those of strings."""
+    return sum(spec.size for spec in self.specs.values())
+
   @functools.cached_property
   def object_graph(
     self,
@@ -126,7 +145,19 @@ class Checkpoint:
       return None
     with self._explain():
       data = self._reader.get_tensor(OBJECT_GRAPH)
-      return trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
+      graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
+      numbers = {
+        child.node_id for node in graph.nodes for child in node.children
+      }
+      for node in graph.nodes:
+        for slot in node.slot_variables:
+          numbers |= {
+            slot.original_variable_node_id,
+            slot.slot_variable_node_id,
+          }
+      if not numbers <= set(range(len(graph.nodes))) or not graph.nodes:
+        raise ValueError("its object graph refers to an object that is missing")
+      return graph
 
   @functools.cached_property
   def saved_model(self) -> str | None:
@@ -172,7 +203,9 @@ class Checkpoint:
     if name not in self.specs:
       raise CheckpointError(f"{self.prefix}: it has no tensor {name!r}")
     with self._explain(name):
-      return np.asarray(self._reader.get_tensor(name))
+      value = self._reader.get_tensor(name)
+      # NumPy's own strings lose zeros at their end.
+      return np.asarray(value, object if isinstance(value, bytes) else None)
 
   def read_scalar(self, name: str) -> int | float:
     """Reads a number.
@@ -315,6 +348,44 @@ def list_below(folder: str) -> list[str]:
       ):
         found.append(below)
     return found
+
+
+def get_children(node: _Node) -> dict[str, int]:
+  """Returns the children of an object: name -> number of the node."""
+  return {child.local_name: child.node_id for child in node.children}
+
+
+def get_key(node: _Node) -> str | None:
+  """Returns the key of a variable's value; None if the node is no variable."""
+  for attribute in node.attributes:
+    if attribute.name == "VARIABLE_VALUE":
+      return attribute.checkpoint_key
+  return None
+
+
+def find_paths(
+  graph: trackable_object_graph_pb2.TrackableObjectGraph,
+  barred: Collection[int] = (),
+) -> dict[int, str]:
+  """Returns number of a node -> the shortest path from the root.
+
+  Slots have none. A very long path is abbreviated.
+
+  Args:
+    graph: The object graph.
+    barred: The nodes that no path may pass.
+  """
+  paths = {} if 0 in barred else {0: ""}
+  queue = list(paths)
+  for number in queue:  # The queue grows meanwhile.
+    for name, child in get_children(graph.nodes[number]).items():
+      if child not in paths and child not in barred:
+        path = f"{paths[number]}/{name}".lstrip("/")
+        if len(path) > _LONGEST_PATH:
+          path = "…" + path[-_LONGEST_PATH // 2 :]
+        paths[child] = path
+        queue.append(child)
+  return paths
 
 
 def _locate(path: str) -> Found:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Iterator
+import contextlib
 import threading
 from typing import TypeVar
 import weakref
@@ -72,3 +74,13 @@ def keep_on_graph(
       owners[owner] = default()
     state: _T = owners[owner]
     return state
+
+
+@contextlib.contextmanager
+def run_on_cpu() -> Iterator[None]:
+  """Runs ops eagerly on the CPU, also in a program of graphs.
+
+  `tf.__internal__` has the context manager in every supported release.
+  """
+  with tf.__internal__.eager_context.eager_mode(), tf.device("/cpu:0"):
+    yield
