@@ -80,6 +80,19 @@ class SkippedSteps:
     self.are_counted = False
     return [(self._increment, 0)]
 
+  def follow(self, nodes: Any, children: dict[str, int]) -> list[Any]:
+    """Sets the rule of a checkpoint.
+
+    Args:
+      nodes: The messages that describe the objects in the checkpoint.
+      children: The children of the optimizer there: name -> number of node.
+
+    Returns:
+      Pairs of a variable and the value to assign to it.
+    """
+    self.are_counted = not leave_skips_uncounted(nodes, children)
+    return [(self._increment, int(self.are_counted))]
+
   def list_children(self) -> dict[str, Any]:
     """Returns the children that tell the rule in a checkpoint."""
     return {} if self.are_counted else {_MARK: self._mark}

@@ -73,6 +73,31 @@ class WeightsByGraph(Trackable):
     return self._waiting_restores
 
 
+class Detour(Trackable):
+  """Stands for an object in a restore, and leads to other children by name.
+
+  `tf.train.Checkpoint` restores by the names of children. An object that the
+  checkpoint has elsewhere is reached by a detour. What the object for which
+  this stands creates later gets its value then.
+  """
+
+  def __init__(self, instead_of: Any, children: dict[str, Any]) -> None:
+    """Takes the object, and name in the checkpoint -> other child."""
+    self._instead_of, self._others = instead_of, children
+
+  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    return list_children(self._instead_of) | self._others
+
+  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    if name in self._others:
+      return self._others[name]
+    return self._instead_of._lookup_dependency(name, *args, **kwargs)
+
+  @property
+  def _deferred_dependencies(self) -> Any:
+    return self._instead_of._deferred_dependencies
+
+
 def track(owner: Any, child: Any, name: str) -> None:
   """Makes an object a child of a trackable, by a name in checkpoints.
 
