@@ -16,7 +16,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.describing import describe
   from tf_compat_lossscale.checkpoint.describing import Description
   from tf_compat_lossscale.checkpoint.describing import LossScaleState
-  from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  from tf_compat_lossscale.checkpoint.reading import (
     CheckpointError,
   )
   from tf_compat_lossscale.checkpoint.report import Conversion
@@ -50,7 +50,7 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
   __getattr__, __dir__ = load_lazily(
     __name__,
     {
-      "CheckpointError": "files.checkpoint_error",
+      "CheckpointError": "reading",
       "Conversion": "report",
       "Description": "describing",
       "LossScaleState": "describing",

@@ -13,17 +13,23 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import glob
+import importlib
 import os
 import re
 import shutil
 import tempfile
-from typing import NamedTuple
+from typing import Any
+import zipfile
 
 import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import graphs
+from tf_compat_lossscale._version import __version__
+from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.matching import Source
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
@@ -31,31 +37,19 @@ _SCHEME = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")  # As in TensorFlow.
 _DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 _STATE = "checkpoint"
 _NEW = "new"  # The prefix within the new folder.
+FILES = ("npz", "safetensors")  # The kinds of single files.
+_NUMBERS = {"float16", "float32", "float64"} | _names.INTEGERS - {"string"}
+_DTYPES = {
+  "npz": _NUMBERS | {"complex64", "complex128"},
+  "safetensors": _NUMBERS | {"bfloat16"},
+}
+_LONGEST_NAME = (1 << 16) - 1 - len(".npy")  # Bytes, in a zip file.
 _GROUP = 1 << 30  # Bytes of tensors that are in memory at a time.
 # What no checkpoint's prefix ends in.
 _OTHER_ENDS = (
   *(".npz", ".safetensors", ".h5", ".hdf5", ".keras", ".pb"),
   *(".index", ".meta"),
 )
-
-
-class Tensor(NamedTuple):
-  """A tensor of a new checkpoint, which is read when it is written.
-
-  Attributes:
-    spec: The dtype and the shape.
-    read: Returns the value.
-    origin: The name in the source; '' for a new tensor.
-  """
-
-  spec: TensorSpec
-  read: Callable[[], np.ndarray]
-  origin: str = ""
-
-
-def make_number(spec: TensorSpec, value: float, origin: str = "") -> Tensor:
-  """Returns a scalar with a value."""
-  return Tensor(spec, lambda: np.array(value, spec.dtype), origin)
 
 
 def check_prefix(prefix: str, overwrite: bool) -> None:
@@ -155,24 +149,20 @@ def make_folder(path: str) -> Iterator[str]:
 
 def write_checkpoint(
   prefix: str,
-  tensors: Mapping[str, Tensor],
-  *,
+  sources: Mapping[str, Source],
+  checkpoint: Checkpoint,
   overwrite: bool,
-  source: str,
   keep_meta: bool,
-  check_current: Callable[[], None] = lambda: None,
-  progress: Callable[[int], None] = lambda size: None,
+  progress: Callable[[int], None],
 ) -> list[str]:
   """Writes a checkpoint.
 
   Args:
     prefix: The new checkpoint's path.
-    tensors: Name -> the tensor, at least one.
+    sources: Name -> the source of the tensor, at least one.
+    checkpoint: The checkpoint that the tensors come from, another one.
     overwrite: Whether a checkpoint at that path may be replaced.
-    source: The prefix of the checkpoint that the tensors come from, which must
-      be another one.
-    keep_meta: Whether the source's MetaGraph describes the new checkpoint, too.
-    check_current: Called when all is written, before anything appears.
+    keep_meta: Whether its MetaGraph describes the new checkpoint, too.
     progress: Called with each number of bytes that were written.
 
   Returns:
@@ -182,27 +172,162 @@ def write_checkpoint(
     CheckpointError: A tensor is damaged, or a file cannot be written. Then the
       destination is as it was.
   """
-  check_prefix(prefix, overwrite)
-  if os.path.realpath(prefix) == os.path.realpath(source):
+  old = checkpoint.prefix
+  if os.path.realpath(prefix) == os.path.realpath(old):
     raise CheckpointError(
       f"{prefix}: the source, which is never changed, has that path; name "
       "another path"
     )
   with make_folder(prefix) as folder:
-    _save(folder, prefix, tensors, progress)
-    has_meta = keep_meta and tf.io.gfile.exists(source + ".meta")
-    if has_meta:
-      tf.io.gfile.copy(source + ".meta", os.path.join(folder, _NEW + ".meta"))
+    _save(folder, prefix, sources, checkpoint, progress)
+    has_meta = tf.io.gfile.exists(old + ".meta")
+    if has_meta and keep_meta:
+      tf.io.gfile.copy(old + ".meta", os.path.join(folder, _NEW + ".meta"))
     _flush(folder)
-    check_current()
+    checkpoint.check_current()
     check_prefix(prefix, overwrite)
-    notes = list(_publish(folder, prefix, overwrite, has_meta))
-    if not keep_meta and tf.io.gfile.exists(source + ".meta"):
-      notes.append(
-        f"{source}.meta is not copied: its graph has other names; the program "
-        "that goes on writes a new one"
+    notes = list(_publish(folder, prefix, overwrite, has_meta and keep_meta))
+  if has_meta and not keep_meta:
+    notes.append(
+      f"{old}.meta is not copied, since its graph has other names: the program "
+      "that goes on writes a new one"
+    )
+  return notes
+
+
+def check_file(path: str, kind: str, overwrite: bool) -> None:
+  """Checks that a file can be written, before anything is read.
+
+  Args:
+    path: The new file, which is no folder.
+    kind: npz or safetensors.
+    overwrite: Whether a file at that path may be replaced.
+
+  Raises:
+    CheckpointError: It cannot.
+  """
+  end = os.path.splitext(path)[1]
+  if end not in ("", f".{kind}"):
+    raise CheckpointError(
+      f"{path}: the name of a file of --to={kind} does not end in {end}: name "
+      f"one such as {os.path.splitext(path)[0]}.{kind}"
+    )
+  if os.path.lexists(path):
+    if not overwrite:
+      raise CheckpointError(
+        f"{path}: it exists; --overwrite (overwrite=True) replaces it"
       )
-    return notes
+    if not end or not (os.path.isfile(path) or os.path.islink(path)):
+      raise CheckpointError(
+        f"{path}: it exists and is no file *.{kind}, so it is not replaced: "
+        "name another path, or remove it"
+      )
+  if kind == "safetensors":
+    _import_safetensors()
+
+
+def check_tensors(
+  path: str, kind: str, specs: Mapping[str, TensorSpec]
+) -> None:
+  """Checks that a format has the dtypes and the names of all tensors.
+
+  Raises:
+    CheckpointError: It has not.
+  """
+  for name in specs:
+    # NumPy looks for the file's name first, which ends in .npy.
+    is_hidden = name.endswith(".npy") and name[: -len(".npy")] in specs
+    is_bad = "\0" in name or len(name.encode()) > _LONGEST_NAME or is_hidden
+    if name == "__metadata__" if kind == "safetensors" else is_bad:
+      raise CheckpointError(
+        f"{path}: {kind} cannot have a tensor of the name {name[:99]!r}: leave "
+        "it out by exclude, on the command line by --exclude"
+      )
+  unfit = [n for n, s in specs.items() if s.dtype not in _DTYPES[kind]]
+  if unfit:
+    dtypes = sorted({specs[name].dtype for name in unfit})
+    listed = [f"{name} ({specs[name].dtype})" for name in unfit]
+    raise CheckpointError(
+      f"{path}: {kind} has no {' and no '.join(dtypes)}: leave out "
+      f"{', '.join(listed[:5])}{' and others' if listed[5:] else ''} by "
+      "exclude, on the command line by --exclude"
+    )
+
+
+def write_file(
+  path: str,
+  kind: str,
+  overwrite: bool,
+  checkpoint: Checkpoint,
+  sources: Mapping[str, Source],
+  progress: Callable[[int], None],
+) -> None:
+  """Writes tensors into one file that other programs read.
+
+  `.npz` is written one tensor after the other; for safetensors, all of them are
+  in memory.
+
+  Args:
+    path: The new file.
+    kind: npz or safetensors.
+    overwrite: Whether a file at that path may be replaced.
+    checkpoint: The checkpoint that the tensors come from.
+    sources: Name -> the source of the tensor.
+    progress: Called with each number of bytes that were written.
+
+  Raises:
+    CheckpointError: A tensor is damaged, or the file cannot be written.
+  """
+
+  def read(source: Source) -> np.ndarray:
+    progress(source.spec.size)
+    return source.read(checkpoint)
+
+  with make_folder(path) as folder:
+    new = os.path.join(folder, _NEW)
+    if kind == "safetensors":
+      arrays = {
+        name: np.array(read(s), order="C") for name, s in sources.items()
+      }
+      _import_safetensors().save_file(arrays, new, _make_metadata(checkpoint))
+    else:
+      with zipfile.ZipFile(new, "w", zipfile.ZIP_STORED) as archive:
+        for name, source in sources.items():
+          # Its size is known when it has been written.
+          with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, read(source), allow_pickle=False)
+    _flush(folder)
+    checkpoint.check_current()
+    place(new, path, overwrite)
+    _flush(os.path.dirname(path) or ".", names=())
+
+
+def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
+  """Returns what a safetensors file says about itself."""
+  meta = checkpoint.meta_graph
+  release = meta.meta_info_def.tensorflow_version if meta else ""
+  return {
+    "format": "tf",
+    "source": os.path.basename(checkpoint.prefix),
+    "source_path": checkpoint.prefix,
+    "tensorflow_version": release or "unknown",
+    "written_by": f"tf_compat_lossscale {__version__}",
+  }
+
+
+def _import_safetensors() -> Any:
+  """Returns the module that writes arrays of NumPy.
+
+  Raises:
+    CheckpointError: It is missing.
+  """
+  try:
+    return importlib.import_module("safetensors.numpy")
+  except ImportError:
+    raise CheckpointError(
+      "safetensors files need the package safetensors, which is missing: pip "
+      "install 'tf_compat_lossscale[safetensors]'"
+    ) from None
 
 
 def place(path: str, destination: str, overwrite: bool) -> None:
@@ -231,17 +356,18 @@ def place(path: str, destination: str, overwrite: bool) -> None:
 def _save(
   folder: str,
   prefix: str,
-  tensors: Mapping[str, Tensor],
+  sources: Mapping[str, Source],
+  checkpoint: Checkpoint,
   progress: Callable[[int], None],
 ) -> None:
   """Saves tensors in a new folder, in parts that fit into memory."""
   groups: list[list[str]] = [[]]
   size = 0
-  for name in sorted(tensors):
-    size += tensors[name].spec.size
+  for name in sorted(sources):
+    size += sources[name].spec.size
     if groups[-1] and size > _GROUP:
       groups.append([])
-      size = tensors[name].spec.size
+      size = sources[name].spec.size
     groups[-1].append(name)
   # The replaced checkpoint stays whole until the new index replaces its own.
   # So the new data files have other names, by another number of parts.
@@ -266,11 +392,11 @@ def _save(
         tensor_names=tf.constant(np.array(names, object), tf.string),
         shape_and_slices=[""] * len(names),
         tensors=[
-          tf.constant(tensors[name].read(), tensors[name].spec.dtype)
+          tf.constant(sources[name].read(checkpoint), sources[name].spec.dtype)
           for name in names
         ],
       )
-    progress(sum(tensors[name].spec.size for name in names))
+    progress(sum(sources[name].spec.size for name in names))
   with graphs.run_on_cpu():
     tf.raw_ops.MergeV2Checkpoints(
       checkpoint_prefixes=parts,
