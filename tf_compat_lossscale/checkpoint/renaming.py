@@ -239,21 +239,12 @@ class _Renaming:
       if self.api in apis and len(apis) == 1:
         continue  # They keep their names.
       others = {n for n in alike - known if names.get_base(n) in tensors}
-      if self.api is None:
-        # A program may have variables that look like one more loss scale.
-        is_clear = len(apis) == 1 and (
-          len(scales) == 1 or len(self.scales) <= most
-        )
-      else:
-        is_clear = len(apis) == 1 and not others
-      if not is_clear and not self.same_order:
-        raise CheckpointError(
-          f"{self.path}: nothing was written: names do not tell which of "
-          f"{', '.join(sorted(alike | known))} are loss scales and which are "
-          "the program's own: keep a variable by mapping={NAME: NAME} or --map "
-          "NAME=NAME; same_order=True (--same-order) says that all are loss "
-          "scales"
-        )
+      # A program may have variables that look like one more loss scale.
+      is_clear = len(apis) == 1 and (
+        len(scales) == 1 or len(self.scales) <= most
+      )
+      if not is_clear or (others and self.api is not None):
+        self._refuse_scales(alike | known, bool(others))
       for number, scale in enumerate(scales):
         self._convert(scale, scope, number)
     kept = sorted((self.found.unclear | self.found.counters) & self.left.keys())
@@ -262,6 +253,22 @@ class _Renaming:
         f"kept as they are, since names do not tell whether they belong to a "
         f"loss scale: {', '.join(kept)}"
       )
+
+  def _refuse_scales(self, alike: set[str], is_taken: bool) -> None:
+    """Raises an error for what may be loss scales, unless the caller says so.
+
+    Args:
+      alike: Variables with names of loss scales.
+      is_taken: Whether others have the names that loss scales would get.
+    """
+    if self.same_order and not is_taken:
+      return
+    raise CheckpointError(
+      f"{self.path}: nothing was written: names do not tell which of "
+      f"{', '.join(sorted(alike))} are loss scales and which are the program's "
+      "own: keep a variable by mapping={NAME: NAME} or --map NAME=NAME; "
+      "same_order=True (--same-order) says that all are loss scales"
+    )
 
   def _convert(self, scale: ScaleNames, scope: str, number: int) -> None:
     """Gives a loss scale its names in the API; new counts are 0."""
@@ -378,8 +385,8 @@ class _Renaming:
       self.notes.append(
         f"assumed that {name} is of the optimizer with the only loss scale"
       )
-    if len(alike) != count:
-      return _UNKNOWN, False  # Some optimizer has no loss scale.
+    if len(alike) != count or (count > 1 and any(s.scope for s in self.scales)):
+      return _UNKNOWN, False  # Some optimizer may have no loss scale.
     new = f"{own}{names.add_number('cond', first)}/"
     return new, is_only and own == scope
 
