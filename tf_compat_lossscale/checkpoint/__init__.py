@@ -16,9 +16,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.describing import describe
   from tf_compat_lossscale.checkpoint.describing import Description
   from tf_compat_lossscale.checkpoint.describing import LossScaleState
-  from tf_compat_lossscale.checkpoint.reading import (
-    CheckpointError,
-  )
+  from tf_compat_lossscale.checkpoint.reading import CheckpointError
   from tf_compat_lossscale.checkpoint.report import Conversion
   from tf_compat_lossscale.checkpoint.report import Report
   from tf_compat_lossscale.checkpoint.restoring import restore

@@ -336,18 +336,36 @@ def locate(path: str | os.PathLike[str]) -> Found:
     return _locate(text)
 
 
-def list_below(folder: str) -> list[str]:
-  """Returns the folders directly in a folder that have checkpoints."""
-  with _explain_path(folder):
-    found = []
-    for name in sorted(tf.io.gfile.listdir(folder)):
-      below = os.path.join(folder, name.rstrip("/"))
-      if tf.io.gfile.isdir(below) and (
-        tf.io.gfile.exists(os.path.join(below, _SAVED_MODEL))
-        or _list_prefixes(below)
+def expand(path: str) -> list[str]:
+  """Returns the checkpoints one level below a folder that has none itself.
+
+  Returns:
+    The folders in it that have checkpoints; or the path alone.
+  """
+  try:
+    with _explain_path(path):
+      names = _list_names(path)
+      if any(
+        n in (_STATE, _SAVED_MODEL) or n.endswith(".index") for n in names
       ):
-        found.append(below)
-    return found
+        return [path]
+      return [os.path.join(path, name) for name in _list_below(path)] or [path]
+  except CheckpointError:
+    return [path]  # What reads it says what is wrong.
+
+
+def _list_below(folder: str) -> list[str]:
+  """Returns the names of the folders in a folder that have checkpoints."""
+  found = []
+  for name in sorted(_list_names(folder)):
+    name = name.rstrip("/")
+    below = os.path.join(folder, name)
+    if tf.io.gfile.isdir(below) and (
+      tf.io.gfile.exists(os.path.join(below, _SAVED_MODEL))
+      or _list_prefixes(below)
+    ):
+      found.append(name)
+  return found
 
 
 def get_children(node: _Node) -> dict[str, int]:
@@ -454,7 +472,7 @@ def _find_in_folder(folder: str) -> Found:
     return _find_by_state(folder, _STATE)
   prefixes = _list_prefixes(folder)
   if not prefixes:
-    below = [os.path.basename(path) for path in list_below(folder)]
+    below = _list_below(folder)
     more = f"; those in it have some: {_join(below)}" if below else ""
     if not more and any(".data-" in name for name in _list_names(folder)):
       more = ": there are data files, but no index"
