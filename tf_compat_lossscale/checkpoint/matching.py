@@ -86,10 +86,22 @@ class Source:
     Raises:
       CheckpointError: The tensor is damaged, or does not fit the dtype.
     """
-    dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
     if self.value is not None:
+      dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
       return np.full(self.spec.shape, self.value, dtype)
-    value = checkpoint.read(self.key)
+    return self.change(checkpoint.read(self.key), checkpoint.prefix)
+
+  def change(self, value: np.ndarray, path: str) -> np.ndarray:
+    """Returns the value that comes of a tensor, or of a slice of it.
+
+    Args:
+      value: The tensor.
+      path: The checkpoint, for messages.
+
+    Raises:
+      CheckpointError: The tensor does not fit the dtype.
+    """
+    dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
     if self.factor != 1:
       value = (value * self.factor).astype(value.dtype)
     if value.dtype == dtype:
@@ -105,8 +117,7 @@ class Source:
       is_whole = np.array_equal(cast, value)
     if not is_whole:
       raise CheckpointError(
-        f"{checkpoint.prefix}: {self.key} has values that {self.spec.dtype} "
-        "cannot hold"
+        f"{path}: {self.key} has values that {self.spec.dtype} cannot hold"
       )
     return cast
 
@@ -176,7 +187,7 @@ def match_names(
   path: str,
   wishes: Wishes,
   others: Mapping[str, TensorSpec] | None = None,
-  is_ordered: bool = False,
+  order: Iterable[str] = (),
 ) -> Match:
   """Finds the source of every variable's value.
 
@@ -187,14 +198,14 @@ def match_names(
     wishes: What the caller decided.
     others: The program's further variables, in the same form. They are not
       restored, but may have the better claim to a tensor.
-    is_ordered: Whether `wanted` and then `others` are in the order of creation.
+    order: All these variables in the order of creation, if it is known.
 
   Raises:
     CheckpointError: The checkpoint has nothing for a variable, or a tensor of
       another dtype or shape, or several candidates.
     ValueError: The mapping has a name that does not exist.
   """
-  return _Matching(wanted, sources, path, wishes, others, is_ordered).run()
+  return _Matching(wanted, sources, path, wishes, others, order).run()
 
 
 class _Matching:
@@ -212,10 +223,11 @@ class _Matching:
     path: str,
     wishes: Wishes,
     others: Mapping[str, TensorSpec] | None,
-    is_ordered: bool,
+    order: Iterable[str],
   ) -> None:
     self.wanted, self.sources, self.path = wanted, sources, path
-    self.wishes, self.is_ordered = wishes, is_ordered
+    self.wishes = wishes
+    self.order = {name: i for i, name in enumerate(order)}
     self.here = {**wanted, **(others or {})}
     self.all_here = dict(self.here)
     self.there = {name: source.spec for name, source in sources.items()}
@@ -300,7 +312,7 @@ class _Matching:
     likely = {}
     if ordered is not None and len(ours) == len(theirs):
       theirs = ordered
-      if names.sort_by_creation(ours) is not None or self.is_ordered:
+      if self.is_ordered(ours) or names.sort_by_creation(ours) is not None:
         likely = dict(zip(ours, theirs))
     if likely and self.wishes.same_order:
       for name, key in likely.items():
@@ -311,11 +323,14 @@ class _Matching:
     if any(name in self.wanted for name in ours):
       self.undecided.append(Undecided(ours, theirs, likely))
 
+  def is_ordered(self, ours: list[str]) -> bool:
+    """Returns whether the order of creation is known by the caller."""
+    return all(name in self.order for name in ours)
+
   def sort_by_creation(self, ours: list[str]) -> list[str]:
     """Sorts variables of the program in the order of creation, if known."""
-    if self.is_ordered:
-      order = {name: i for i, name in enumerate(self.all_here)}
-      return sorted(ours, key=order.__getitem__)
+    if self.is_ordered(ours):
+      return sorted(ours, key=self.order.__getitem__)
     return names.sort_by_creation(ours) or sorted(ours)
 
   def apply_mapping(self) -> None:

@@ -207,6 +207,32 @@ class Checkpoint:
       # NumPy's own strings lose zeros at their end.
       return np.asarray(value, object if isinstance(value, bytes) else None)
 
+  def read_slices(self, slices: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+    """Reads slices of tensors, as a Saver does for partitioned variables.
+
+    Args:
+      slices: Pairs of a tensor's name and a slice, as `RestoreV2` takes it:
+        "7 2 0,3:-" are the first 3 of 7 rows.
+
+    Raises:
+      CheckpointError: The checkpoint lacks a slice, or is damaged.
+    """
+    if not slices:
+      return []
+    listed, parts = zip(*slices)
+    dtypes = [tf.as_dtype(self.specs[name].dtype) for name in listed]
+    graph = tf.Graph()
+    with self._explain(), graph.as_default():
+      restored = tf.raw_ops.RestoreV2(
+        prefix=self.prefix,
+        tensor_names=listed,
+        shape_and_slices=parts,
+        dtypes=dtypes,
+      )
+      with tf.compat.v1.Session(graph=graph) as session:
+        found: list[np.ndarray] = session.run(restored)
+        return found
+
   def read_scalar(self, name: str) -> int | float:
     """Reads a number.
 
