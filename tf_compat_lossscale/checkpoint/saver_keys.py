@@ -6,11 +6,6 @@ Only these ops show which key belongs to which variable: an op reads a tensor by
 its key, and another op assigns the tensor to the variable:
 
     RestoreV2(prefix, ["w/key"], [""]) -> Identity -> AssignVariableOp(w)
-
-`meta_graph.find_saved_keys` reads the Saver's other half, the ops that save. A
-program's Saver may change values on either way. So the variables to restore are
-found by the ops that restore, and the meaning of a checkpoint's tensors by the
-ops that saved them.
 """
 
 from __future__ import annotations
@@ -25,9 +20,9 @@ from typing import NamedTuple
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 
 _ASSIGNS = {"Assign", "AssignVariableOp"}
+_VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
 # Ops that group the ops of a restore.
 _GROUPS = {"NoOp", "Identity"}
 # Ops between the op that reads a tensor and the op that assigns the tensor.
@@ -174,7 +169,7 @@ class _Decoder:
 
   def _find_variable(self, op: tf.Operation) -> Any:
     """Returns the variable of an op; None if the graph does not show it."""
-    if op.name not in self._known and op.type in _graph_def.VARIABLES:
+    if op.name not in self._known and op.type in _VARIABLES:
       try:
         initializer = self._graph.get_operation_by_name(f"{op.name}/Assign")
       except KeyError:
