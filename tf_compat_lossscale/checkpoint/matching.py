@@ -692,9 +692,11 @@ def make_error(
         "; that is right if both programs make their optimizers in one order, "
         "which same_order=True (--same-order) says, too"
       )
-    elif pairs:
-      advice += "; the pairs shown are right if both programs make their "
-      advice += "optimizers in one order"
+    else:
+      advice += (
+        "; names do not show the order in which the optimizers were made, so "
+        "you must know it"
+      )
   elif problems:
     advice = (
       " (mapping={here: there} gives a variable another tensor, None "

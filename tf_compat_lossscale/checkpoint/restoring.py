@@ -109,11 +109,11 @@ def restore(
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
   wishes = Wishes(mapping or {}, missing, same_order, cast)
-  if objects is not None:
-    by_object.check_objects(objects)
+  has_objects = objects is not None and variables is None
+  if has_objects:
+    by_object.make_checkpoint(objects)  # Raises an error for what is none.
 
   def attempt(checkpoint: Checkpoint) -> Report:
-    has_objects = objects is not None and variables is None
     if has_objects and checkpoint.object_graph is not None:
       if what != "all" or mapping is not None or same_order:
         raise ValueError(
@@ -128,7 +128,7 @@ def restore(
       has_objects
       and session is None
       and what == "all"
-      and by_object.has_keras_optimizer(objects)
+      and any(map(by_object.is_keras_optimizer, _list_items(objects)))
     ):
       return keras_slots.restore_names(
         checkpoint, objects, wishes, learning_rate
@@ -199,8 +199,9 @@ class Targets:
       if names.is_power(name, spec):
         initializer = getattr(self.parts[name][0], "initializer", None)
         inputs = list(initializer.inputs) if initializer is not None else []
-        value = tf.get_static_value(inputs[1]) if len(inputs) > 1 else None
-        if value is not None and not np.shape(value):
+        # `get_static_value` would forbid to feed the tensor.
+        if len(inputs) > 1 and inputs[1].op.type == "Const":
+          value = tf.make_ndarray(inputs[1].op.get_attr("value"))
           betas[name] = float(value)
     return betas
 
@@ -222,8 +223,7 @@ def _restore_by_name(
     )
   slots, renamed = None, {}
   if variables is None and session is None and what == "all":
-    items = [item for _, item in by_object.walk(objects)]
-    slots = EagerSlots(items, names.list_keys(checkpoint), wishes.mapping)
+    slots = EagerSlots(_list_items(objects), names.list_keys(checkpoint), wishes.mapping)
     renamed = slots.name_variables()
     wishes = dataclasses.replace(wishes, mapping=slots.map_variables(renamed))
   if variables is None:
@@ -430,6 +430,11 @@ def _assign_in_session(
     ) from None
   session.run([variable.initializer for variable in initialized])
   session_values.run(session, assignments)
+
+
+def _list_items(objects: Any) -> list[Any]:
+  """Returns objects and all objects below them."""
+  return [item for _, item in by_object.walk_paths(objects)]
 
 
 def _list_global(session: tf.compat.v1.Session) -> list[Any]:
