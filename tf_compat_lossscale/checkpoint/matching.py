@@ -47,7 +47,7 @@ from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 _T = TypeVar("_T")
 MOST = 20  # The number of problems that a message lists at most.
-_COMPARED = 2000  # The number of names that a name is compared with at most.
+_COMPARED = 300  # The number of names that a name is compared with at most.
 # Reasons why a variable does not get a value of the checkpoint, for reports.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
@@ -384,7 +384,7 @@ class _Matching:
     return (
       names.is_power(key, spec)
       or names.is_named_like_scale(key, spec)
-      or names.get_cond_number(key) is not None
+      or _is_in_cond(key)
     )
 
   def map_rest_of_scale(
@@ -427,6 +427,7 @@ class _Matching:
       self.give_up(ours, theirs)
       return
     self.pair_known_scales(here.known, there.known)
+    mapped = {names.split_scope(name)[0] for name in self.wishes.mapping}
     known = {name for scale in there.known for name in scale.names}
     for name in ours:
       if name not in self.here:
@@ -441,6 +442,8 @@ class _Matching:
         self.pair(name, name, "")
       elif alike:
         self.give_up([name], alike)
+      elif names.split_scope(name)[0] in mapped and _is_bad_steps(name, spec):
+        self.assign(name, Source("", spec, 0), NOT_COUNTED)
       else:
         self.miss(name)
 
@@ -452,7 +455,7 @@ class _Matching:
     scopes = {scale.names[0]: scale.scope for scale in [*ours, *theirs]}
     mine = {scale.names[0]: scale for scale in ours}
     found, why = _pair_by_scope(
-      list(mine), list(by_name), scopes.__getitem__, True, "loss scale"
+      list(mine), list(by_name), scopes.__getitem__, False, "loss scale"
     )
     if found is None and self.wishes.same_order:
       ordered = self.sort_by_creation(list(mine))
@@ -556,7 +559,7 @@ class _Matching:
       ours,
       theirs,
       lambda name: names.split_scope(names.remove_conds(name))[0],
-      False,
+      True,
       names.get_base(ours[0]),
     )
     if found is None:
@@ -566,26 +569,32 @@ class _Matching:
       self.pair(name, key, why)
 
   def pair_rest(self) -> None:
-    """Decides on all that is left: equal names, then those made in conds."""
-    ours, theirs = (
-      names.group(side, names.get_base) for side in (self.here, self.there)
-    )
-    for base, members in ours.items():
-      others = theirs.get(base, [])
-      if set(members) <= set(others):
-        continue
-      loose = set(members) ^ set(others)
-      if any(names.get_cond_number(name) is not None for name in loose):
-        for spec in dict.fromkeys(self.here[name] for name in members):
-          self.pair_kind(
-            [name for name in members if self.here.get(name) == spec],
-            [name for name in others if self.there.get(name) == spec],
-          )
+    """Decides on all that is left: equal names, then those made in conds.
+
+    What optimizers make in conds is a scalar, and one kind of variables. Of
+    weights, names are pairs that differ in their conds alone.
+    """
+    scalars, scalars_there = map(_group_scalars, (self.here, self.there))
+    for kind, ours in scalars.items():
+      theirs = scalars_there.get(kind, [])
+      loose = set(ours) ^ set(theirs)
+      if not set(ours) <= set(theirs) and any(map(_is_in_cond, loose)):
+        self.pair_kind(ours, theirs)
     for name in list(self.here):
       if name in self.there:
         self.pair(name, name, "")
+    left, left_there = (
+      names.group(side, names.remove_conds) for side in (self.here, self.there)
+    )
+    for stem, ours in left.items():
+      theirs = left_there.get(stem, [])
+      if len(ours) == len(theirs) == 1:
+        self.pair(ours[0], theirs[0], "equal but for conds")
+      elif theirs:
+        self.give_up(ours, theirs)
       else:
-        self.miss(name)
+        for name in ours:
+          self.miss(name)
 
   def miss(self, name: str) -> None:
     """Notes a variable for which the checkpoint has nothing."""
@@ -608,40 +617,59 @@ class _Matching:
     )
 
 
+def _group_scalars(
+  tensors: Mapping[str, TensorSpec],
+) -> dict[tuple[str, str], list[str]]:
+  """Returns the scalars by name without scope and number, and by dtype."""
+  return names.group(
+    (name for name, spec in tensors.items() if not spec.shape),
+    lambda name: (names.get_base(name), tensors[name].dtype),
+  )
+
+
+def _is_in_cond(name: str) -> bool:
+  """Returns whether a name has the scope of a cond."""
+  return names.get_cond_number(name) is not None
+
+
+def _is_bad_steps(name: str, spec: TensorSpec) -> bool:
+  """Returns whether a variable counts bad steps, as tf.contrib alone does."""
+  tensors = names.SCALE_TENSORS[names.CONTRIB]
+  return names.get_base(name) == "bad_steps" and spec == tensors["bad_steps"]
+
+
 def _pair_by_scope(
   ours: list[str],
   theirs: list[str],
   get_scope: Callable[[str], str],
-  keeps_scope: bool,
+  may_lose_scope: bool,
   what: str,
 ) -> tuple[dict[str, str] | None, str]:
-  """Pairs the only candidate with the only place, in all or in each scope.
+  """Pairs the only candidate with the only place, in each scope.
 
   Args:
     ours: The places.
     theirs: The candidates.
     get_scope: Returns the scope of either.
-    keeps_scope: Whether the scope is the same in every API and control flow.
-      Otherwise a variable may have lost it: then the root scope is no scope of
-      its own, and all scopes must fit.
+    may_lose_scope: Whether a variable may be in its scope on one side, and in
+      the root scope on the other. Then all scopes must fit, as far as the root
+      scope is among them.
     what: What the places are called.
 
   Returns:
-    Place -> candidate, and the reason; None if names do not tell. Places
-    without a candidate in their scope are left out if scopes are kept.
+    Place -> candidate, and the reason; None if names do not tell. If scopes
+    cannot be lost, places without a candidate in their scope are left out.
   """
-  if len(ours) == len(theirs) == 1:
-    return {ours[0]: theirs[0]}, _ONLY.format(what)
-  places, candidates = (
-    names.group(ours, get_scope),
-    names.group(theirs, get_scope),
-  )
+  places = names.group(ours, get_scope)
+  candidates = names.group(theirs, get_scope)
   lone = places.keys() - candidates.keys()
   left = candidates.keys() - places.keys()
-  if keeps_scope:
-    are_clear = not lone or not left
-  else:
+  if may_lose_scope:
+    if len(ours) == len(theirs) == 1 and "" in {*places, *candidates}:
+      return {ours[0]: theirs[0]}, _ONLY.format(what)
     are_clear = not lone and not (left and "" in {*places, *left})
+  else:
+    are_clear = not lone or not left
   pairs = {}
   for scope in places.keys() & candidates.keys():
     if len(places[scope]) > 1 or len(candidates[scope]) > 1:
