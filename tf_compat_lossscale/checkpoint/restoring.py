@@ -23,7 +23,6 @@ from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as by_object
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import slots as keras_slots
 from tf_compat_lossscale.checkpoint.eager_slots import EagerSlots
 from tf_compat_lossscale.checkpoint.matching import Match
 from tf_compat_lossscale.checkpoint.matching import Source
@@ -130,6 +129,8 @@ def restore(
       and what == "all"
       and any(map(by_object.is_keras_optimizer, _list_items(objects)))
     ):
+      from tf_compat_lossscale.checkpoint import slots as keras_slots
+
       return keras_slots.restore_names(
         checkpoint, objects, wishes, learning_rate
       )
@@ -223,7 +224,9 @@ def _restore_by_name(
     )
   slots, renamed = None, {}
   if variables is None and session is None and what == "all":
-    slots = EagerSlots(_list_items(objects), names.list_keys(checkpoint), wishes.mapping)
+    slots = EagerSlots(
+      _list_items(objects), names.list_keys(checkpoint), wishes.mapping
+    )
     renamed = slots.name_variables()
     wishes = dataclasses.replace(wishes, mapping=slots.map_variables(renamed))
   if variables is None:
@@ -261,29 +264,36 @@ def match_by_name(
       id(v): name for name, parts in targets.parts.items() for v in parts
     }
     order = [names_here.get(id(v), _get_name(v)) for v in _list_global(session)]
-  added = keras_slots.name_slots(
-    checkpoint, sources, targets, session, wishes, learning_rate
-  )
-  wishes = dataclasses.replace(
-    wishes,
-    excused={**added.initial, **wishes.excused},
-    # The caller may have mapped a slot to the name that it has in Keras, whose
-    # value is another.
-    mapping={
-      name: name if name in added.reasons else key
-      for name, key in wishes.mapping.items()
-    },
-  )
+  reasons: dict[str, str] = {}
+  if checkpoint.object_graph is not None:
+    from tf_compat_lossscale.checkpoint import slots as keras_slots
+
+    # Keras's slots, by the names that TensorFlow 1 has for them.
+    added = keras_slots.name_slots(
+      checkpoint, sources, targets, session, wishes, learning_rate
+    )
+    sources |= added.sources
+    reasons = added.reasons
+    wishes = dataclasses.replace(
+      wishes,
+      excused={**added.initial, **wishes.excused},
+      # The caller may have mapped a slot to the name that it has in Keras,
+      # whose value is another.
+      mapping={
+        name: name if name in reasons else key
+        for name, key in wishes.mapping.items()
+      },
+    )
   match = matching.match_names(
     targets.tensors,
-    {**sources, **added.sources},
+    sources,
     checkpoint.prefix,
     wishes,
     others,
     dict.fromkeys(order),
   )
   match.reasons.update(
-    {n: why for n, why in added.reasons.items() if n in match.sources}
+    {name: why for name, why in reasons.items() if name in match.sources}
   )
   return match
 
