@@ -40,6 +40,7 @@ _LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _SAVED_MODEL = "saved_model.pb"
 _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
+_SHARDS = re.compile(r"-(?:[0-9]{5}|[?]{5})-of-[0-9]{5}\Z")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
 _MANY = 5  # Checkpoints that an error lists.
 _TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
@@ -610,13 +611,12 @@ def _refuse_others(path: str) -> None:
       format of TensorFlow's checkpoints.
   """
   what = None
-  shards = (
-    []
-    if ".data-" in path
-    else tf.io.gfile.glob(
-      f"{glob.escape(path)}-[0-9][0-9][0-9][0-9][0-9]-of-[0-9]*"
-    )
+  whole = _SHARDS.sub("", path)  # TensorFlow names shards by a pattern.
+  shards = tf.io.gfile.glob(
+    f"{glob.escape(whole)}-[0-9][0-9][0-9][0-9][0-9]-of-[0-9]*"
   )
+  if whole.endswith(".data"):
+    shards = []
   if not shards and (not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path)):
     return
   keras = "load it by Keras, or by tf_compat_lossscale.keras.load_model"
