@@ -863,10 +863,12 @@ def walk_paths(objects: Any) -> Iterator[tuple[str, Any]]:
       continue
     seen[id(item)] = item
     yield path, item
-    queue.extend(
-      (f"{path}/{name}".lstrip("/"), child, {})
-      for name, child in (tracking.list_children(item) | more).items()
-    )
+    if not is_variable(item):
+      children = tracking.list_children(item) | more
+      queue.extend(
+        (f"{path}/{name}".lstrip("/"), children[name], {})
+        for name in sorted(children, key=lambda name: name == _AGAIN)
+      )
 
 
 def make_checkpoint(objects: Any) -> Any:

@@ -57,11 +57,11 @@ class CheckpointError(ValueError):
   """An error for a checkpoint that is missing, damaged or of the wrong kind.
 
   The message is one line: it names the checkpoint or the value, what was
-  expected, and what to do.
+  expected, and what to do. What to paste may follow in further lines.
   """
 
-  def __init__(self, message: str = "") -> None:
-    super().__init__(escape(message))
+  def __init__(self, message: str = "", lines: Sequence[str] = ()) -> None:
+    super().__init__("\n".join(map(escape, [message, *lines])))
 
 
 class _Overwritten(Exception):
