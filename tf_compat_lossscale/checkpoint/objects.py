@@ -42,6 +42,7 @@ from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
 
+_CHECKPOINTS = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
 _VALUE = "VARIABLE_VALUE"
 _SUFFIX = f"/.ATTRIBUTES/{_VALUE}"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
@@ -297,7 +298,7 @@ class _Walk:
     self.owners: dict[int, _Owner] = {}
     self.rules: list[tuple[Any, int]] = []
     self.root: Any = None
-    item, attached = _find_root(make_checkpoint(objects))
+    item, attached = _find_root(make_trackable(objects))
     first = _Step(item, 0, detours=dict(attached))
     # Keras's second lists of variables come last: they decide about nothing
     # that has been found.
@@ -641,9 +642,9 @@ class _Restorer:
 
   def _restore_later(self) -> None:
     """Lets TensorFlow restore what the program creates later."""
-    whole = make_checkpoint(self._objects)
-    if self._walk.root is not None:
-      whole = tf.train.Checkpoint(self._walk.root)
+    whole = self._walk.root or make_trackable(self._objects)
+    if not isinstance(whole, _CHECKPOINTS):
+      whole = tf.train.Checkpoint(whole)
     whole.restore(self._checkpoint.prefix).expect_partial()
     self._checkpoint.check_current()
 
@@ -854,7 +855,7 @@ def walk_paths(objects: Any) -> Iterator[tuple[str, Any]]:
   Raises:
     ValueError: The objects have no variables.
   """
-  root, attached = _find_root(make_checkpoint(objects))
+  root, attached = _find_root(make_trackable(objects))
   queue = collections.deque([("", root, attached)])
   seen: dict[int, Any] = {}  # With the objects, so that no `id` is used again.
   while queue:
@@ -871,39 +872,41 @@ def walk_paths(objects: Any) -> Iterator[tuple[str, Any]]:
       )
 
 
-def make_checkpoint(objects: Any) -> Any:
-  """Returns a `tf.train.Checkpoint` of objects.
+def make_trackable(objects: Any) -> Any:
+  """Returns objects as one: a `tf.train.Checkpoint` if they are a dict.
 
   Lists, tuples and dicts in them are tracked as TensorFlow tracks them.
 
   Raises:
     ValueError: An object can have no variables.
   """
-  own = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
-  if isinstance(objects, own):
-    return objects
+  problem = ""
   try:
     if isinstance(objects, dict):
       return tf.train.Checkpoint(**objects)
-    if isinstance(objects, (list, tuple)):
-      holder = tf.Module()
-      holder.objects = objects
-      objects = holder.objects
-    return tf.train.Checkpoint(objects)
   except (TypeError, ValueError) as error:
-    raise ValueError(
-      "objects must be what tf.train.Checkpoint takes: a variable, module, "
-      "model or optimizer, a list or tuple of these, or a dict of these by "
-      f"name, but got {objects!r}: {error}"
-    ) from None
+    problem = f": {error}"
+  if isinstance(objects, (list, tuple)):
+    holder = tf.Module()
+    holder.objects = objects
+    objects = holder.objects
+  if isinstance(objects, tracking.Trackable):
+    return objects
+  raise ValueError(
+    "objects must be what tf.train.Checkpoint takes: a variable, module, model "
+    "or optimizer, a list or tuple of these, or a dict of these by name, but "
+    f"got {objects!r}{problem}"
+  )
 
 
-def _find_root(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
-  """Returns the root of a checkpoint, and its further children by name."""
-  children = tracking.list_children(checkpoint)
+def _find_root(item: Any) -> tuple[Any, dict[str, Any]]:
+  """Returns the root of a checkpoint's objects, and its further children."""
+  if not isinstance(item, _CHECKPOINTS):
+    return item, {}
+  children = tracking.list_children(item)
   root = children.pop("_root", None)
   if root is None:
-    return checkpoint, {}
+    return item, {}
   children.pop("root", None)
   return root, children
 
