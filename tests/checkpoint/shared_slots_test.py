@@ -8,9 +8,9 @@ creation, so in another program `w/Adam` may be the other optimizer's.
 import functools
 
 import helpers
-import proof_programs
-from proof_programs import get_values
-from proof_programs import Program
+import role_programs
+from role_programs import get_values
+from role_programs import Program
 import pytest
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
 
-_folder_of_programs = proof_programs.folder_of_programs
+_folder_of_programs = role_programs.folder_of_programs
 
 _KINDS = {
   "adam": lambda: tf1.train.AdamOptimizer(0.1),

@@ -6,11 +6,11 @@ import os
 
 import helpers
 import numpy as np
-import proof_programs
-from proof_programs import build
-from proof_programs import find_started_anew
-from proof_programs import Program
-from proof_programs import variables
+import role_programs
+from role_programs import build
+from role_programs import find_started_anew
+from role_programs import Program
+from role_programs import variables
 import pytest
 import tensorflow as tf
 
@@ -20,7 +20,7 @@ from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
 
-_folder_of_programs = proof_programs.folder_of_programs
+_folder_of_programs = role_programs.folder_of_programs
 
 
 @functools.cache

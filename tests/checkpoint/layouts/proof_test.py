@@ -4,17 +4,17 @@
 import os
 
 import helpers
-import proof_programs
-from proof_programs import build
-from proof_programs import find_started_anew
-from proof_programs import GAN
-from proof_programs import get_program
-from proof_programs import get_values
-from proof_programs import PAIRS
-from proof_programs import Program
-from proof_programs import restore_program
-from proof_programs import save_program
-from proof_programs import variables
+import role_programs
+from role_programs import build
+from role_programs import find_started_anew
+from role_programs import GAN
+from role_programs import get_program
+from role_programs import get_values
+from role_programs import PAIRS
+from role_programs import Program
+from role_programs import restore_program
+from role_programs import save_program
+from role_programs import variables
 import pytest
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ from tf_compat_lossscale.checkpoint.layouts import dataflow
 
 tf1 = tf.compat.v1
 
-_folder_of_programs = proof_programs.folder_of_programs
+_folder_of_programs = role_programs.folder_of_programs
 
 
 @pytest.mark.parametrize(

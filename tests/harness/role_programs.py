@@ -166,31 +166,6 @@ def find_started_anew(report):
 
 
 GAN = [("train_gen", "dynamic"), ("train_disc", "dynamic")]
-PAIRS = {
-  "against the alphabet": (GAN, GAN),
-  "numbers": ([("s10", "dynamic"), ("s2", "dynamic")],) * 2,
-  "one outside": ([("s", "dynamic"), ("", "dynamic")],) * 2,
-  "three": ([("b", "dynamic"), ("", "none"), ("a", "contrib")],) * 2,
-  "plain and wrapped": ([("", "none"), ("", "dynamic")],) * 2,
-  "wrapped and plain": ([("", "dynamic"), ("", "none")],) * 2,
-  "wrapped here": (
-    [("", "none"), ("", "dynamic")],
-    [("", "dynamic"), ("", "dynamic")],
-  ),
-  "exchanged": (
-    [("", "none"), ("", "dynamic")],
-    [("", "dynamic"), ("", "none")],
-  ),
-  "contrib beside compat": (
-    [("", "contrib"), ("", "dynamic")],
-    [("", "dynamic"), ("", "contrib")],
-  ),
-  "one here": ([("a", "dynamic"), ("b", "dynamic")], [("a", "dynamic")]),
-  "another scope": (
-    [("opt_a", "none"), ("opt_b", "dynamic")],
-    [("opt_a", "dynamic"), ("opt_b", "none")],
-  ),
-}
 
 
 def variables(**values):
