@@ -23,7 +23,7 @@ from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as by_object
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint.eager_slots import EagerSlots
+from tf_compat_lossscale.checkpoint import slots
 from tf_compat_lossscale.checkpoint.matching import Match
 from tf_compat_lossscale.checkpoint.matching import Source
 from tf_compat_lossscale.checkpoint.matching import Wishes
@@ -110,7 +110,7 @@ def restore(
   wishes = Wishes(mapping or {}, missing, same_order, cast)
   has_objects = objects is not None and variables is None
   if has_objects:
-    by_object.make_checkpoint(objects)  # Raises an error for what is none.
+    by_object.make_trackable(objects)  # Raises an error for what is none.
 
   def attempt(checkpoint: Checkpoint) -> Report:
     if has_objects and checkpoint.object_graph is not None:
@@ -123,17 +123,8 @@ def restore(
       return by_object.restore_objects(
         session, checkpoint, objects, missing, cast
       )
-    if (
-      has_objects
-      and session is None
-      and what == "all"
-      and any(map(by_object.is_keras_optimizer, _list_items(objects)))
-    ):
-      from tf_compat_lossscale.checkpoint import slots as keras_slots
-
-      return keras_slots.restore_names(
-        checkpoint, objects, wishes, learning_rate
-      )
+    if has_objects and session is None and what == "all":
+      return slots.restore_by_name(checkpoint, objects, wishes, learning_rate)
     return _restore_by_name(
       session, checkpoint, objects, variables, what, wishes, learning_rate
     )
@@ -149,15 +140,8 @@ class Targets:
     tensors: Name -> dtype and shape, of the whole.
   """
 
-  def __init__(
-    self, variables: _Variables, renamed: Mapping[int, str] | None = None
-  ) -> None:
-    """Takes variables, or a dict from names to them, as a Saver does.
-
-    Args:
-      variables: The variables.
-      renamed: The `id` of a variable -> its name, if not its own.
-    """
+  def __init__(self, variables: _Variables) -> None:
+    """Takes variables, or a dict from names to them, as a Saver does."""
     self.parts: dict[str, list[Any]] = {}
     self.tensors: dict[str, TensorSpec] = {}
     if isinstance(variables, Mapping):
@@ -169,7 +153,7 @@ class Targets:
         for variable in _list_parts(value):
           part = tracking.find_slice(variable)
           name = part.full_name if part else _get_name(variable)
-          self._add((renamed or {}).get(id(variable), name), variable)
+          self._add(name, variable)
 
   def _add(self, name: str, variable: Any) -> None:
     part = tracking.find_slice(variable)
@@ -216,31 +200,24 @@ def _restore_by_name(
   wishes: Wishes,
   learning_rate: float | None,
 ) -> Report:
-  """Restores variables by name, and eagerly the slots of their optimizers."""
+  """Restores variables by name."""
   if variables is None and session is None and objects is None:
     raise ValueError(
       "restore(None, …) needs the objects or the variables to restore, but got "
       "neither: pass objects=…, variables=… or a session."
     )
-  slots, renamed = None, {}
-  if variables is None and session is None and what == "all":
-    slots = EagerSlots(
-      _list_items(objects), names.list_keys(checkpoint), wishes.mapping
-    )
-    renamed = slots.name_variables()
-    wishes = dataclasses.replace(wishes, mapping=slots.map_variables(renamed))
   if variables is None:
     variables = (
       by_object.list_variables(objects)
       if session is None
       else _list_global(session)
     )
-  targets = Targets(variables, renamed)
+  targets = Targets(variables)
   wishes = dataclasses.replace(wishes, excused=_excuse(targets, what))
   match = match_by_name(session, checkpoint, targets, wishes, learning_rate)
-  if slots is not None and wishes.missing == "error":
-    slots.check_lost(checkpoint.prefix, match)
-  initial = {} if session else by_object.find_initial_values(objects)
+  initial = (
+    {} if session or objects is None else by_object.find_initial_values(objects)
+  )
   return assign_by_name(session, checkpoint, targets, match, initial, wishes)
 
 
@@ -264,36 +241,27 @@ def match_by_name(
       id(v): name for name, parts in targets.parts.items() for v in parts
     }
     order = [names_here.get(id(v), _get_name(v)) for v in _list_global(session)]
-  reasons: dict[str, str] = {}
-  if checkpoint.object_graph is not None:
-    from tf_compat_lossscale.checkpoint import slots as keras_slots
-
-    # Keras's slots, by the names that TensorFlow 1 has for them.
-    added = keras_slots.name_slots(
-      checkpoint, sources, targets, session, wishes, learning_rate
-    )
-    sources |= added.sources
-    reasons = added.reasons
-    wishes = dataclasses.replace(
-      wishes,
-      excused={**added.initial, **wishes.excused},
-      # The caller may have mapped a slot to the name that it has in Keras,
-      # whose value is another.
-      mapping={
-        name: name if name in reasons else key
-        for name, key in wishes.mapping.items()
-      },
-    )
+  named = slots.name_keras(
+    checkpoint,
+    targets.tensors,
+    wishes.mapping,
+    learning_rate,
+    targets.find_betas(),
+  )
   match = matching.match_names(
     targets.tensors,
-    sources,
+    {**sources, **named.sources},
     checkpoint.prefix,
-    wishes,
+    dataclasses.replace(
+      wishes,
+      excused={**named.initial, **wishes.excused},
+      mapping=named.mapping,
+    ),
     others,
     dict.fromkeys(order),
   )
   match.reasons.update(
-    {name: why for name, why in reasons.items() if name in match.sources}
+    {n: why for n, why in named.reasons.items() if n in match.sources}
   )
   return match
 
@@ -440,11 +408,6 @@ def _assign_in_session(
     ) from None
   session.run([variable.initializer for variable in initialized])
   session_values.run(session, assignments)
-
-
-def _list_items(objects: Any) -> list[Any]:
-  """Returns objects and all objects below them."""
-  return [item for _, item in by_object.walk_paths(objects)]
 
 
 def _list_global(session: tf.compat.v1.Session) -> list[Any]:
