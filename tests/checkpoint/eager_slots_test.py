@@ -197,7 +197,7 @@ def test_two_optimizers_of_one_kind(tmp_path):
   objects = make_objects(weights, first=made[0], second=made[1])
   with pytest.raises(
     checkpoint.CheckpointError,
-    match=r"it has slots .net/b/Momentum.*MomentumOptimizer has none before",
+    match=r"slots net/b/Momentum.*MomentumOptimizer has none before",
   ):
     checkpoint.restore(None, path, objects)
   assert_near(weights, make_weights())

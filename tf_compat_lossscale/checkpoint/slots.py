@@ -156,6 +156,7 @@ _AVERAGES, _SUMS = "_model_variables_moving_average", "_accumulated_gradients"
 _CORRECTED = {"Adam", "AdaMax"}
 _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
 
+_BUILD = "optimizer.apply_gradients([(tf.zeros_like(w), w) for w in variables])"
 _SAME = "what TensorFlow 1 has for the same"
 _SAME_THERE = "the slot that Keras's optimizer calls {}"
 _FACTOR = "multiplied by {:g}, {}"
@@ -431,19 +432,12 @@ class _Restorer:
       for path, optimizer in self._keras.items()
       if not optimizer_states.is_built(optimizer)
     ]
-    new += [
-      type(optimizer).__name__
-      for optimizer in self._v1
-      if not optimizer.get_slot_names()
-      and not isinstance(optimizer, tf.compat.v1.train.GradientDescentOptimizer)
-    ]
     if not new:
       return
     message = (
       f"it has slots, but {', '.join(new)} has none before its first step: "
-      "call optimizer.build(variables) first, or of an optimizer of "
-      "TensorFlow 1 or tf.keras.optimizers.legacy optimizer.apply_gradients("
-      "[(tf.zeros_like(w), w) for w in variables])"
+      "call optimizer.build(variables) first, or of a legacy optimizer "
+      f"{_BUILD}"
     )
     if not trained:
       message += "; the objects have no variables yet: build the model first"
@@ -836,6 +830,13 @@ class _Restorer:
     if not lost:
       return
     message = f"{', '.join(matching.shorten(lost))} went to no optimizer"
+    for optimizer in self._v1:
+      if not optimizer.get_slot_names() and self._wishes.missing == "error":
+        raise CheckpointError(
+          f"{self._checkpoint.prefix}: slots {message}, but "
+          f"{type(optimizer).__name__} has none before its first step: call "
+          f"{_BUILD} first; missing='initialize' restores without slots"
+        )
     if self._wishes.missing == "error":
       raise CheckpointError(
         f"{self._checkpoint.prefix}: slots {message}, so training would go on "
