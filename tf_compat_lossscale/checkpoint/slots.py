@@ -559,7 +559,7 @@ class _Restorer:
           decay = float(np.asarray(inner.decay))
         beta = float(np.asarray(inner.beta_1))
         computed = (
-          compute_nadam_product(beta, decay, steps.count),
+          compute_nadam_product(beta, decay, steps.number),
           "computed from the steps: Keras's Nadam has a schedule of momentums",
         )
       elif name == _CURRENT_RATE and rate is not None:
@@ -683,16 +683,16 @@ class _Restorer:
     if key is not None:
       source = self._sources[key]
       steps = _Steps(int(source.read(self._checkpoint).item()), source.key)
-      if counted and abs(counted.count - steps.count) > 1:
+      if counted and abs(counted.number - steps.number) > 1:
         self._notes.append(
-          f"the optimizer's {counted.key} has counted {counted.count} steps, "
-          f"but {key} is {steps.count}: Keras goes by the latter alone, so its "
+          f"the optimizer's {counted.key} has counted {counted.number} steps, "
+          f"but {key} is {steps.number}: Keras goes by the latter alone, so its "
           "next steps have another size"
         )
     elif counted:
       steps = counted
       self._notes.append(
-        f"{counters[0].path} is {steps.count}, as {steps.key} shows"
+        f"{counters[0].path} is {steps.number}, as {steps.key} shows"
       )
     elif kind and kind not in _CORRECTED:
       steps = _Steps(0, "")
@@ -709,7 +709,7 @@ class _Restorer:
         self._map(each, key, "" if key == each.name else _SAME)
       else:
         self._set(
-          each, steps.count * (factor if is_own else 1), steps.key, _SAME
+          each, steps.number * (factor if is_own else 1), steps.key, _SAME
         )
     if factor > 1:
       self._notes.append(
@@ -745,11 +745,11 @@ class _Restorer:
       if steps is None:
         return None
       factor = vars(inner).get("gradient_accumulation_steps") or 1
-      return schedule(steps.count * factor + factor - 1)
+      return schedule(steps.number * factor + factor - 1)
     rate = float(np.asarray(inner.learning_rate))
     decay = getattr(inner, "decay", None)
     if hasattr(inner, "get_slot_names") and decay is not None:
-      rate /= 1 + float(np.asarray(decay)) * (steps.count if steps else 0)
+      rate /= 1 + float(np.asarray(decay)) * (steps.number if steps else 0)
     return rate
 
   def _translate_mapping(self) -> None:
@@ -897,7 +897,7 @@ class _Restorer:
 class _Steps(NamedTuple):
   """A number of steps, and the key that it was found by."""
 
-  count: int
+  number: int
   key: str
 
 
