@@ -6,12 +6,12 @@ import os
 
 import helpers
 import numpy as np
+import pytest
 import role_programs
 from role_programs import build
 from role_programs import find_started_anew
 from role_programs import Program
 from role_programs import variables
-import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -142,46 +142,6 @@ def test_no_scale_is_added_over_a_variable(tmp_path):
   path, _ = program.save(tmp_path)
   with pytest.raises(checkpoint.CheckpointError, match="a variable of its own"):
     checkpoint.convert(path, tmp_path / "new", "saver", reset=True)
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("v2", [False, True])
-def test_optimizers_in_loops(v2, tmp_path):
-  """Checks that the graphs prove matches if training is in `tf.while_loop`."""
-
-  def train(weight, scale):
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.AdamOptimizer(0.1), scale
-    )
-
-    def body(i):
-      op = opt.minimize(weight * weight, var_list=[weight])
-      with tf.control_dependencies([op]):
-        return i + 1
-
-    tf.while_loop(lambda i: i < 2, body, [0])
-
-  def build(names):
-    scales = {}
-    for name in names:
-      scales[name] = tfl.DynamicLossScale(8.0)
-      train(tf1.get_variable(name, initializer=1.0), scales[name])
-    return scales
-
-  with helpers.control_flow(v2), tf.Graph().as_default():
-    scales = build("ab")
-    with tf1.Session() as session:
-      session.run(tf1.global_variables_initializer())
-      for name, value in (("a", 32.0), ("b", 64.0)):
-        variable = scales[name]._current_loss_scale
-        session.run(variable.assign(value))
-      path = tf1.train.Saver().save(session, str(tmp_path / "model"))
-  with helpers.control_flow(v2), tf.Graph().as_default():
-    scales = build("ba")  # So that the names change places.
-    with tf1.Session() as session:
-      checkpoint.restore(session, path)
-      found = {name: session.run(scale()) for name, scale in scales.items()}
-  assert found == {"a": 32.0, "b": 64.0}
 
 
 if __name__ == "__main__":

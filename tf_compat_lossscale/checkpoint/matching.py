@@ -26,7 +26,6 @@ is decided on as a whole, by the first rule that applies:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -34,7 +33,6 @@ import dataclasses
 import difflib
 import math
 import shlex
-from typing import TypeVar
 
 import numpy as np
 import tensorflow.compat.v2 as tf
@@ -45,7 +43,6 @@ from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
-_T = TypeVar("_T")
 MOST = 20  # The number of problems that a message lists at most.
 _COMPARED = 300  # The number of names that a name is compared with at most.
 # Reasons why a variable does not get a value of the checkpoint, for reports.
@@ -305,33 +302,51 @@ class _Matching:
     if self.here.pop(name, None) is not None and name in self.wanted:
       self.match.initialized[name] = why
 
-  def give_up(self, ours: list[str], theirs: list[str]) -> None:
-    """Notes variables with several candidates, or takes those of one order."""
-    ours = self.sort_by_creation(ours)
-    ordered = names.sort_by_creation(theirs)
-    likely = {}
-    if ordered is not None and len(ours) == len(theirs):
-      theirs = ordered
-      if self.is_ordered(ours) or names.sort_by_creation(ours) is not None:
-        likely = dict(zip(ours, theirs))
-    if likely and self.wishes.same_order:
-      for name, key in likely.items():
-        self.pair(name, key, _SAME_ORDER)
-      return
-    for name in ours:
+  def choose(
+    self,
+    ours: Mapping[str, Sequence[str]],
+    theirs: Mapping[str, Sequence[str]],
+  ) -> dict[str, str]:
+    """Chooses among several candidates, if the caller says `same_order`.
+
+    Args:
+      ours: Variable -> itself, and the variables that belong to it.
+      theirs: The same of the candidates.
+
+    Returns:
+      Variable -> candidate; {} if the variables are noted as undecided.
+    """
+    ordered = self.sort_by_creation(ours)
+    others = names.sort_by_creation(theirs)
+    pairs: dict[str, str] = {}
+    if ordered and others and len(ordered) == len(others):
+      pairs = dict(zip(ordered, others))
+    if self.wishes.same_order and pairs:
+      return pairs
+    here, there = (
+      [name for first in firsts for name in groups[first]]
+      for firsts, groups in (
+        (ordered or sorted(ours), ours),
+        (others or sorted(theirs), theirs),
+      )
+    )
+    likely = {
+      name: key
+      for first, other in pairs.items()
+      for name, key in zip(ours[first], theirs[other])
+    }
+    for name in here:
       self.here.pop(name, None)
-    if any(name in self.wanted for name in ours):
-      self.undecided.append(Undecided(ours, theirs, likely))
+    if any(name in self.wanted for name in here):
+      self.undecided.append(Undecided(here, there, likely))
+    return {}
 
-  def is_ordered(self, ours: list[str]) -> bool:
-    """Returns whether the order of creation is known by the caller."""
-    return all(name in self.order for name in ours)
-
-  def sort_by_creation(self, ours: list[str]) -> list[str]:
+  def sort_by_creation(self, ours: Iterable[str]) -> list[str] | None:
     """Sorts variables of the program in the order of creation, if known."""
-    if self.is_ordered(ours):
+    ours = list(ours)
+    if all(name in self.order for name in ours):
       return sorted(ours, key=self.order.__getitem__)
-    return names.sort_by_creation(ours) or sorted(ours)
+    return names.sort_by_creation(ours)
 
   def apply_mapping(self) -> None:
     """Gives variables the sources that the caller decided on.
@@ -424,7 +439,7 @@ class _Matching:
         self.assign_counts(scale, counted.get(scale.names[0]), "")
       return
     if here.unclear or there.unclear:
-      self.give_up(ours, theirs)
+      self._choose_alone(ours, theirs)
       return
     self.pair_known_scales(here.known, there.known)
     mapped = {names.split_scope(name)[0] for name in self.wishes.mapping}
@@ -441,7 +456,7 @@ class _Matching:
       if self.there.get(name) == spec and name not in known:
         self.pair(name, name, "")
       elif alike:
-        self.give_up([name], alike)
+        self._choose_alone([name], alike)
       elif names.split_scope(name)[0] in mapped and _is_bad_steps(name, spec):
         self.assign(name, Source("", spec, 0), NOT_COUNTED)
       else:
@@ -451,45 +466,28 @@ class _Matching:
     self, ours: list[ScaleNames], theirs: list[ScaleNames]
   ) -> None:
     """Pairs whole loss scales."""
-    by_name = {scale.names[0]: scale for scale in theirs}
-    scopes = {scale.names[0]: scale.scope for scale in [*ours, *theirs]}
     mine = {scale.names[0]: scale for scale in ours}
-    found, why = _pair_by_scope(
-      list(mine), list(by_name), scopes.__getitem__, False, "loss scale"
-    )
-    if found is None and self.wishes.same_order:
-      ordered = self.sort_by_creation(list(mine))
-      others = names.sort_by_creation(list(by_name))
-      if others is not None and len(others) == len(ordered):
-        found, why = dict(zip(ordered, others)), _SAME_ORDER
+    others = {scale.names[0]: scale for scale in theirs}
+    found, why = _pair_by_scope(list(mine), list(others), False, "loss scale")
     if found is None:
-      pairs = zip(
-        self.sort_by_creation(list(mine)),
-        names.sort_by_creation(list(by_name)) or [],
-      )
-      likely = {
-        name: key
-        for first, other in pairs
-        for name, key in zip(mine[first].names, by_name[other].names)
-      }
-      for scale in ours:
-        for name in (*scale.names, *scale.counts):
-          self.here.pop(name, None)
-      if len(ours) != len(theirs):
-        likely = {}
-      self.undecided.append(
-        Undecided(
-          [n for scale in ours for n in scale.names],
-          [n for scale in theirs for n in scale.names],
-          likely,
-        )
-      )
-      return
+      found, why = self._choose_scales(mine, others), _SAME_ORDER
     for name, scale in mine.items():
       if name in found:
-        self.assign_scale(scale, by_name[found[name]], why)
-      else:
+        self.assign_scale(scale, others[found[name]], why)
+      elif name in self.here:
         self.assign_parts(scale)
+
+  def _choose_scales(
+    self, ours: Mapping[str, ScaleNames], theirs: Mapping[str, ScaleNames]
+  ) -> dict[str, str]:
+    found = self.choose(
+      {name: scale.names for name, scale in ours.items()},
+      {name: scale.names for name, scale in theirs.items()},
+    )
+    for scale in [] if found else ours.values():
+      for name in scale.counts:
+        self.here.pop(name, None)
+    return found
 
   def assign_scale(
     self, scale: ScaleNames, source: ScaleNames, why: str
@@ -555,18 +553,18 @@ class _Matching:
       for name in ours:
         self.pair(name, name, "")
       return
-    found, why = _pair_by_scope(
-      ours,
-      theirs,
-      lambda name: names.split_scope(names.remove_conds(name))[0],
-      True,
-      names.get_base(ours[0]),
-    )
+    found, why = _pair_by_scope(ours, theirs, True, names.get_base(ours[0]))
     if found is None:
-      self.give_up(ours, theirs)
+      self._choose_alone(ours, theirs)
       return
     for name, key in found.items():
       self.pair(name, key, why)
+
+  def _choose_alone(self, ours: list[str], theirs: list[str]) -> None:
+    """Chooses among variables to which no others belong."""
+    found = self.choose({n: [n] for n in ours}, {n: [n] for n in theirs})
+    for name, key in found.items():
+      self.pair(name, key, _SAME_ORDER)
 
   def pair_rest(self) -> None:
     """Decides on all that is left: equal names, then those made in conds.
@@ -591,7 +589,7 @@ class _Matching:
       if len(ours) == len(theirs) == 1:
         self.pair(ours[0], theirs[0], "equal but for conds")
       elif theirs:
-        self.give_up(ours, theirs)
+        self._choose_alone(ours, theirs)
       else:
         for name in ours:
           self.miss(name)
@@ -627,6 +625,11 @@ def _group_scalars(
   )
 
 
+def _get_scope(name: str) -> str:
+  """Returns the scope of a variable, without conds."""
+  return names.split_scope(names.remove_conds(name))[0]
+
+
 def _is_in_cond(name: str) -> bool:
   """Returns whether a name has the scope of a cond."""
   return names.get_cond_number(name) is not None
@@ -641,7 +644,6 @@ def _is_bad_steps(name: str, spec: TensorSpec) -> bool:
 def _pair_by_scope(
   ours: list[str],
   theirs: list[str],
-  get_scope: Callable[[str], str],
   may_lose_scope: bool,
   what: str,
 ) -> tuple[dict[str, str] | None, str]:
@@ -650,7 +652,6 @@ def _pair_by_scope(
   Args:
     ours: The places.
     theirs: The candidates.
-    get_scope: Returns the scope of either.
     may_lose_scope: Whether a variable may be in its scope on one side, and in
       the root scope on the other. Then all scopes must fit, as far as the root
       scope is among them.
@@ -660,8 +661,8 @@ def _pair_by_scope(
     Place -> candidate, and the reason; None if names do not tell. If scopes
     cannot be lost, places without a candidate in their scope are left out.
   """
-  places = names.group(ours, get_scope)
-  candidates = names.group(theirs, get_scope)
+  places = names.group(ours, _get_scope)
+  candidates = names.group(theirs, _get_scope)
   lone = places.keys() - candidates.keys()
   left = candidates.keys() - places.keys()
   if may_lose_scope:
