@@ -276,7 +276,7 @@ class Checkpoint:
       raise CheckpointError(f"{where}not enough memory to read it") from None
     except CheckpointError:
       raise
-    except Exception as error:
+    except Exception as error:  # The readers raise errors of many classes.
       line = _get_first_line(error)
       if re.search(r"[][*?\\]", self.prefix):
         raise CheckpointError(
@@ -287,10 +287,6 @@ class Checkpoint:
         error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
       ):
         raise CheckpointError(f"{where}it cannot be read: {line}") from error
-      if not isinstance(
-        error, (tf.errors.OpError, ValueError, TypeError, RuntimeError)
-      ) and (type(error).__name__ != "DecodeError"):
-        raise
       raise CheckpointError(
         f"{where}it is damaged or no checkpoint: {line}"
       ) from error
