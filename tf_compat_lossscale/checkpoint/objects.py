@@ -27,7 +27,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import difflib
 from typing import Any
 from typing import NamedTuple
 
@@ -38,6 +37,8 @@ from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import matching
+from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
@@ -47,6 +48,7 @@ _VALUE = "VARIABLE_VALUE"
 _SUFFIX = f"/.ATTRIBUTES/{_VALUE}"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
 _BASES = ("base_optimizer", "inner_optimizer")
+_DEEPEST = 200  # The length of the path to an optimizer in wrappers.
 _LOSS_SCALE = "loss_scale"
 # What APIs call the variables of a loss scale -> what they mean. GrowthBackoff
 # has further counts, which have one name everywhere.
@@ -59,6 +61,12 @@ _SCALE = {
   "bad_steps": "bad",
   "spent_hysteresis": "bad",  # GrowthBackoff.
 }
+# Keras's counter of steps -> the kind of optimizer.
+_COUNTERS = {
+  "iter": "one of tf.keras.optimizers.legacy",
+  "_iterations": "one of Keras 2.11 or later",
+}
+_V1 = "TensorFlow 1's"
 _KERAS_3_SCALE = ("dynamic_scale", "step_counter")
 # The counts that a loss scale of one class has and another's has not.
 _COUNTS = {"bad", "overflows", "steps_to_overflow", "skipped_steps"}
@@ -68,15 +76,12 @@ _AGAIN = "_variables"
 # inside. It does not use its own learning rate.
 _ITERATIONS, _RATE = "wrapper's iterations", "wrapper's learning rate"
 _WRAPPERS = {"_iterations": _ITERATIONS, "_learning_rate": _RATE}
-_MOST = 20  # The number of problems that a message lists at most.
 
-NO_SCALE = "the checkpoint has no loss scale for it"
-NOT_THERE = "it is not in the checkpoint"
-_NO_COUNT = "the checkpoint's loss scale has no such variable"
 _UNKNOWN = "it is not in the checkpoint, and its initial value is not known"
 _STRANGE = "the variable that it belongs to is not among the objects"
 _NOT_USED = "Keras 3's loss scale has a learning rate that it does not use"
 _OTHER_LAYOUT = "the same optimizer, laid out otherwise"
+_SHARED = "the steps of the optimizer inside"
 _OTHER_API = "the same loss scale, of another API"
 
 
@@ -90,20 +95,11 @@ class ObjectGraph:
   """
 
   def __init__(self, checkpoint: Checkpoint) -> None:
-    """Reads the graph.
-
-    Raises:
-      CheckpointError: The graph is damaged, or there is none.
-    """
     proto = checkpoint.object_graph
-    if proto is None:
-      raise CheckpointError(f"{checkpoint.prefix}: its variables are by name")
+    assert proto is not None
     self._specs = checkpoint.specs
     self.nodes = proto.nodes
-    self.children = [
-      {child.local_name: child.node_id for child in node.children}
-      for node in self.nodes
-    ]
+    self.children = [reading.get_children(node) for node in self.nodes]
     self.slots = {
       (number, slot.original_variable_node_id, slot.slot_name): (
         slot.slot_variable_node_id
@@ -111,11 +107,6 @@ class ObjectGraph:
       for number, node in enumerate(self.nodes)
       for slot in node.slot_variables
     }
-    numbers = {n for each in self.children for n in each.values()}
-    for (_, variable, _), slot in self.slots.items():
-      numbers |= {variable, slot}
-    if not self.nodes or not numbers <= set(range(len(self.nodes))):
-      raise CheckpointError(f"{checkpoint.prefix}: its object graph is damaged")
 
   def find_value(self, number: int) -> Any:
     """Returns the attribute with a variable's value; None without value."""
@@ -185,7 +176,9 @@ def _lay_out(
   children = dict(list_children(item))
   inner = _Layout({}, (), item, ())
   bases = [
-    name for name in _BASES if name in children and has_state(children[name])
+    name
+    for name in _BASES
+    if name in children and has_state(children[name]) and len(way) < _DEEPEST
   ]
   for name in bases[:1]:
     inner = _lay_out(
@@ -290,6 +283,7 @@ class _Walk:
     root: What TensorFlow restores by paths if the layouts differ, else None.
     rules: Pairs of a variable and a value that say how an optimizer of Keras 2
       counts steps.
+    problems: Optimizers of which the checkpoint has other kinds.
   """
 
   def __init__(self, graph: ObjectGraph, objects: Any) -> None:
@@ -297,6 +291,7 @@ class _Walk:
     self.variables: dict[int, FoundVariable] = {}
     self.owners: dict[int, _Owner] = {}
     self.rules: list[tuple[Any, int]] = []
+    self.problems: list[str] = []
     self.root: Any = None
     item, attached = _find_root(make_trackable(objects))
     first = _Step(item, 0, detours=dict(attached))
@@ -353,7 +348,7 @@ class _Walk:
     for name, child in (tracking.list_children(item) | step.detours).items():
       meaning = _SCALE.get(name, name)
       other = name if name in there else meanings.get(meaning)
-      excuse = _NO_COUNT * ("value" in meanings and meaning in _COUNTS)
+      excuse = matching.NO_COUNT * ("value" in meanings and meaning in _COUNTS)
       yield _Step(
         child,
         there.get(other or name),
@@ -372,7 +367,10 @@ class _Walk:
     there = _Layout({}, (), None, ())
     if number is not None:
       there = self._lay_out_node(number)
-      self._follow_skips(item, number)
+      self._check_kind(step, there)
+      follow = getattr(item, "follow_skips", None)
+      if follow is not None:
+        self.rules += follow(self._graph.nodes, self._graph.children[number])
       self._lead(step, here, there)
     same = "" if here.bases == there.bases else _OTHER_LAYOUT
     owner = here.inside
@@ -387,16 +385,22 @@ class _Walk:
     )
     for meaning, place in here.places.items():
       other, excuse = there.places.get(meaning), ""
-      if other is None and meaning == _ITERATIONS:
+      is_shared = other is None and meaning == _ITERATIONS
+      if is_shared:
         other = there.places.get("_iterations")
       if other is None and meaning == _RATE:
         excuse = _NOT_USED
       if meaning.startswith("scale ") and number is not None:
         is_count = meaning.removeprefix("scale ") in _COUNTS
-        excuse = (_NO_COUNT if is_count else "") if has_scale else NO_SCALE
+        excuse = (
+          (matching.NO_COUNT if is_count else "")
+          if has_scale
+          else matching.NO_SCALE
+        )
       proof = same if other and place.way != other.way else ""
       if other and _is_renamed(meaning, place, other):
         proof = _OTHER_API
+      proof = _SHARED if is_shared else proof
       yield _Step(
         place.item,
         other.item if other else None,
@@ -422,21 +426,18 @@ class _Walk:
 
   def _lead(self, step: _Step, here: _Layout, there: _Layout) -> None:
     """Leads TensorFlow through an optimizer that is laid out otherwise."""
-    others: dict[str, Any] = {}
-    if any(
+    if here.bases != there.bases:
+      found = here.inside
+      for name in reversed(there.bases):
+        found = tracking.Detour(tracking.Trackable(), {name: found})
+      self._make_detour(step, found)
+    elif any(
       _is_renamed(meaning, place, there.places[meaning])
       for meaning, place in here.places.items()
       if meaning in there.places
-    ):
-      others[_LOSS_SCALE] = tracking.Trackable()  # It has other variables.
-    if here.bases == there.bases:
-      if others:
-        self._make_detour(step, tracking.Detour(step.item, others))
-      return
-    found = here.inside
-    for name in reversed(there.bases):
-      found = tracking.Detour(step.item, others | {name: found})
-    self._make_detour(step, found)
+    ):  # TensorFlow must not restore the variables of another API.
+      others = {_LOSS_SCALE: tracking.Trackable()}
+      self._make_detour(step, tracking.Detour(step.item, others))
 
   def _make_detour(self, step: _Step, found: Any) -> None:
     """Makes a step lead to another object if TensorFlow walks the objects.
@@ -449,11 +450,19 @@ class _Walk:
       found, step = tracking.Detour(above.item, above.detours), above
     self.root = found
 
-  def _follow_skips(self, item: Any, number: int) -> None:
-    """Makes an optimizer of Keras 2 count skipped steps as before."""
-    follow = getattr(item, "follow_skips", None)
-    if follow is not None:
-      self.rules += follow(self._graph.nodes, self._graph.children[number])
+  def _check_kind(self, step: _Step, there: _Layout) -> None:
+    """Checks that slots of one name have one meaning on both sides."""
+    has_slots = any(self._graph.nodes[n].slot_variables for n in there.parts)
+    kinds = [
+      kind for name, kind in _COUNTERS.items() if name in there.places
+    ] or [_V1] * has_slots
+    kind = _find_kind(step.item)
+    if kind and kinds and kind not in kinds:
+      self.problems.append(
+        f"{step.path} is {kind} here, but {kinds[0]} in it: restore by name, "
+        "which converts slots between Keras and TensorFlow 1, or make an "
+        "optimizer of that kind"
+      )
 
   def add_slots(self) -> list[FoundVariable]:
     """Adds the slots that optimizers have now; returns the new ones."""
@@ -501,7 +510,7 @@ class _Restorer:
     self._report = Report(checkpoint.prefix)
     self._fresh: list[tuple[Any, Any]] = []  # Variable, its initial value.
     self._chosen: list[tuple[Any, str]] = []  # Variable, key of its value.
-    self._problems: list[str] = []
+    self._problems = self._walk.problems
     self._casts = False  # TensorFlow restores no value of another dtype.
     self._states: dict[int, Any] | None = None
 
@@ -511,13 +520,16 @@ class _Restorer:
     for found in self._walk.variables.values():
       self._plan(found, used)
     if self._problems:
-      raise _make_misfit_error(self._checkpoint.prefix, self._problems)
+      raise CheckpointError(
+        f"{self._checkpoint.prefix}: it does not fit, and nothing was "
+        "restored: " + "; ".join(matching.shorten(self._problems))
+      )
     if not self._chosen:
       raise CheckpointError(
         f"{self._checkpoint.prefix}: none of its values is for an object that "
         "was given, so nothing was restored: give the objects by the names "
         "that tf.train.Checkpoint had for them, "
-        + ", ".join(list(self._graph.children[0])[:_MOST])
+        + ", ".join(list(self._graph.children[0])[: matching.MOST])
       )
     values = [
       (variable, self._read(variable, key)) for variable, key in self._chosen
@@ -549,7 +561,8 @@ class _Restorer:
       )
       return
     (key,) = found.keys
-    other = used.setdefault(key, path)
+    is_shared = found.keys[key] == _SHARED
+    other = path if is_shared else used.setdefault(key, path)
     if other != path:
       self._problems.append(
         f"{other} and {path} are two variables here, but one in it ({key}): "
@@ -588,7 +601,7 @@ class _Restorer:
     if found.excuse or self._initializes:
       value = self._find_initial(found)
       if value is not None or self._session is not None:
-        self._report.initialized[path] = found.excuse or NOT_THERE
+        self._report.initialized[path] = found.excuse or matching.NOT_THERE
         self._fresh.append((found.variable, value))
         return
       if self._initializes:
@@ -599,8 +612,8 @@ class _Restorer:
       weight, _, rest = path.partition("/.OPTIMIZER_SLOT/")
       owner = rest.rpartition("/")[0]
       what = f"slot {found.name!r} of {owner} for {weight}"
-    elif len(self._problems) < _MOST:
-      hint = suggest(path, self._list_paths())
+    elif len(self._problems) < matching.MOST:
+      hint = matching.suggest(path, self._list_paths())
     self._problems.append(
       f"{what} ({found.variable.name}){hint} is not in it; "
       "missing='initialize' initializes the variable"
@@ -916,6 +929,15 @@ def is_optimizer(item: Any) -> bool:
   return callable(getattr(item, "apply_gradients", None))
 
 
+def _find_kind(item: Any) -> str:
+  """Returns what kind of optimizer an object is; '' if unknown."""
+  if isinstance(item, tf.compat.v1.train.Optimizer):
+    return _V1
+  if not is_keras_optimizer(item):
+    return ""
+  return _COUNTERS["iter" if hasattr(item, "get_slot_names") else "_iterations"]
+
+
 def is_keras_optimizer(item: Any) -> bool:
   """Returns whether an object is an optimizer of Keras."""
   return hasattr(type(item), "iterations") and is_optimizer(item)
@@ -935,19 +957,3 @@ def get_slot(optimizer: Any, variable: Any, name: str) -> Any:
     return optimizer.get_slot(variable, name)
   except (AttributeError, KeyError):  # As TensorFlow's own checkpoints do.
     return None
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-  """Returns a hint at similar names, to be put behind a name."""
-  near = [each for each in known if len(each) <= 3 * len(name)][:400]
-  close = difflib.get_close_matches(name, near, 3, 0.5)
-  return f" (nearest: {', '.join(close)})" if close else ""
-
-
-def _make_misfit_error(path: str, problems: list[str]) -> CheckpointError:
-  """Returns the error for a checkpoint that does not fit the objects."""
-  more = len(problems) - _MOST
-  shown = [*problems[:_MOST], *([f"and {more} more"] if more > 0 else [])]
-  return CheckpointError(
-    f"{path}: it does not fit, and nothing was restored: {'; '.join(shown)}"
-  )
