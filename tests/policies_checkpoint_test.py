@@ -180,8 +180,7 @@ def test_from_contrib(tmp_path, by_object):
   policy = Program(manager.to_loss_scale)
   if by_object:
     policy.restore_objects(old.save_objects(tmp_path))
-    # An object-based checkpoint of the manager has no count of that name.
-    assert policy.state()["spent_hysteresis"] == 0
+    assert policy.state()["spent_hysteresis"] == 2
     return
   policy.restore(old.save(tmp_path))
   assert policy.state()["spent_hysteresis"] == 2

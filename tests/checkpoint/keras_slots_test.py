@@ -699,7 +699,8 @@ def test_bert(keras, tmp_path):
     old.session.run(step.assign(30000))
   new = KerasProgram(keras)
   new.train(90, 91)
-  checkpoint.restore(None, old.save(tmp_path), new.objects)
+  report = checkpoint.restore(None, old.save(tmp_path), new.objects)
+  assert "do not correct" in str(report)
   wanted = old.train(_STEPS, 2 * _STEPS)
   assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
   path = new.save(tmp_path / "back")
@@ -870,13 +871,11 @@ class TestBeforeTheFirstStep:
     old = trained(momentum, sparse=False)
     path = old.save(tmp_path)
     new = KerasProgram(lambda: make_unbuilt(keras, "momentum")[1])
-    several = new.objects | {"other": make_unbuilt(keras, "momentum")[1]}
-    alone = {"optimizer": make_unbuilt(keras, "momentum")[1]}
-    for objects in (several, alone):
-      with pytest.raises(checkpoint.CheckpointError) as caught:
-        checkpoint.restore(None, path, objects)
-      assert "build(variables)" in str(caught.value)
-      assert "missing='initialize'" in str(caught.value)
+    objects = new.objects | {"other": make_unbuilt(keras, "momentum")[1]}
+    with pytest.raises(checkpoint.CheckpointError) as caught:
+      checkpoint.restore(None, path, objects)
+    assert "build(variables)" in str(caught.value)
+    assert "missing='initialize'" in str(caught.value)
     assert_near(new.weights, initial())
     counter = "iter" if keras == "legacy" else "_iterations"
     mapping = {
@@ -884,7 +883,7 @@ class TestBeforeTheFirstStep:
     }
     with caplog.at_level("WARNING", "absl"):
       report = checkpoint.restore(
-        None, path, several, missing="initialize", mapping=mapping
+        None, path, objects, missing="initialize", mapping=mapping
       )
     assert "has none before its first step" in str(report)
     assert "has none before its first step" in caplog.text
@@ -986,7 +985,9 @@ def test_weights_of_other_names(tmp_path):
   optimizer = sgd()
   optimizer.apply_gradients([(tf.zeros([2]), weight)])
   objects = {"optimizer": optimizer, "w": weight}
-  with pytest.raises(checkpoint.CheckpointError, match="it has no value for"):
+  with pytest.raises(
+    checkpoint.CheckpointError, match="it has other names for"
+  ):
     checkpoint.restore(None, path, objects)
   checkpoint.restore(None, path, objects, mapping={"w": "tower/w"})
   got = optimizer.get_slot(weight, "momentum").numpy()

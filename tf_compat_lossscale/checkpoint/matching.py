@@ -729,7 +729,7 @@ def make_error(
   elif problems:
     advice = (
       " (mapping={here: there} gives a variable another tensor, None "
-      "initializes it)"
+      "initializes it; missing='initialize' initializes all that is missing)"
     )
   return CheckpointError(f"{path}: {what}: {'; '.join(listed)}{advice}")
 

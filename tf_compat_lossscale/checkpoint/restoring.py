@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
@@ -295,24 +294,21 @@ def assign_by_name(
   # All values are read before the first is assigned, so damage shows here.
   assigned = list(_read_values(checkpoint, targets, match))
   check_powers(checkpoint, targets, match, wishes)
-  checkpoint.check_current()
-  initialized = dict(match.initialized)
+  initialized, fresh = dict(match.initialized), []
   kept: dict[str, str] = {}
-  if session is None:
-    for name, why in match.initialized.items():
-      for variable in targets.parts[name]:
-        value = initial.get(id(variable))
-        if value is not None:
-          assigned.append((variable, value))
-        else:
-          kept[name] = f"{why}, and eagerly its initial value is not known"
-          initialized.pop(name, None)
-    for variable, value in assigned:
-      variable.assign(value)
-  else:
+  if session is not None:
     kept = dict.fromkeys(targets.list_others(session).parts, _NOT_ASKED)
-    fresh = [v for name in initialized for v in targets.parts[name]]
-    _assign_in_session(session, fresh, assigned)
+  for name, why in match.initialized.items():
+    for variable in targets.parts[name]:
+      value = initial.get(id(variable))
+      if value is not None or session is not None:
+        fresh.append((variable, value))
+      else:
+        kept[name] = f"{why}, and eagerly its initial value is not known"
+        initialized.pop(name, None)
+  assign = by_object.plan_assignments(session, assigned, fresh)
+  checkpoint.check_current()
+  assign()
   keys = {name: source.key for name, source in match.sources.items()}
   return Report(
     checkpoint.prefix,
@@ -392,22 +388,6 @@ def _excuse(targets: Targets, what: str) -> dict[str, str]:
       if names.split_scope(name)[1] == "global_step"
     )
   return dict.fromkeys(own, f"what={what!r}")
-
-
-def _assign_in_session(
-  session: tf.compat.v1.Session,
-  initialized: list[Any],
-  values: list[tuple[Any, np.ndarray]],
-) -> None:
-  """Initializes variables, and assigns values to others, without a new op."""
-  try:
-    assignments = session_values.plan(values)
-  except ValueError as error:
-    raise CheckpointError(
-      f"{error}; restore the variable with tf.compat.v1.train.Saver"
-    ) from None
-  session.run([variable.initializer for variable in initialized])
-  session_values.run(session, assignments)
 
 
 def _list_global(session: tf.compat.v1.Session) -> list[Any]:

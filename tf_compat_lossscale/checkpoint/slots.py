@@ -56,6 +56,7 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as walking
+from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.matching import Source
 from tf_compat_lossscale.checkpoint.matching import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
@@ -158,6 +159,10 @@ _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
 
 _BUILD = "optimizer.apply_gradients([(tf.zeros_like(w), w) for w in variables])"
 _SAME = "what TensorFlow 1 has for the same"
+_NOT_CORRECTED = (
+  "BERT's optimizers do not correct their slots for the first steps, as Keras's "
+  "do: the first steps differ unless iterations is large"
+)
 _SAME_THERE = "the slot that Keras's optimizer calls {}"
 _FACTOR = "multiplied by {:g}, {}"
 _POWER = "computed from the steps and {} of Keras's optimizer"
@@ -521,14 +526,17 @@ class _Restorer:
       left.pop(id(getattr(optimizer, "dynamic_scale", None)), None) is not None
     ):
       # The names of compat.v1, so that the loss scale is found by its name.
-      for name, variable in (
-        ("current_loss_scale", optimizer.dynamic_scale),
-        ("good_steps", optimizer.step_counter),
-      ):
+      scope = _find_scope(
+        {name: source.spec for name, source in self._sources.items()},
+        [hasattr(each, "dynamic_scale") for each in self._keras.values()],
+        path,
+      )
+      tensors = names.SCALE_TENSORS[names.COMPAT].items()
+      for (name, spec), child in zip(tensors, names.KERAS_3):
+        variable = getattr(optimizer, child)
         left.pop(id(variable), None)
         wanted = _make_wanted(variable, self._find_path(variable, path))
-        spec = names.SCALE_TENSORS[names.COMPAT][name]
-        self._want(f"{path}/{name}", wanted._replace(spec=spec))
+        self._want(scope + name, wanted._replace(spec=spec))
     steps = self._add_steps(path, optimizer, inner, kind, left)
     rate = self._compute_rate(inner, steps)
     for weight, role, slot in self._list_slots(inner, kind):
@@ -597,6 +605,11 @@ class _Restorer:
       self._want(wanted.path, wanted)
     else:
       self._map(wanted, found, _SAME)
+      if (
+        names.get_base(found) in _OWN_NAMES
+        and _NOT_CORRECTED not in self._notes
+      ):
+        self._notes.append(_NOT_CORRECTED)
     if is_sum:
       if rate is None:
         raise CheckpointError(
@@ -686,8 +699,8 @@ class _Restorer:
       if counted and abs(counted.number - steps.number) > 1:
         self._notes.append(
           f"the optimizer's {counted.key} has counted {counted.number} steps, "
-          f"but {key} is {steps.number}: Keras goes by the latter alone, so its "
-          "next steps have another size"
+          f"but {key} is {steps.number}: Keras goes by the latter alone, so "
+          "its next steps have another size"
         )
     elif counted:
       steps = counted
@@ -907,6 +920,26 @@ def _name(variable: Any) -> str:
   return str(path or variable.name.split(":")[0])
 
 
+def _find_scope(
+  others: Mapping[str, TensorSpec], have_scales: Iterable[bool], path: str
+) -> str:
+  """Returns the scope in which a loss scale of Keras 3 is found by name.
+
+  Args:
+    others: The variables of the other side.
+    have_scales: Which optimizers on this side have a loss scale.
+    path: The path of the optimizer.
+
+  Returns:
+    The scope of the other side's only loss scale, with its slash; if there are
+    several on a side, one that shows which optimizer this is.
+  """
+  known = names.find_scales(others).known
+  if len(known) == 1 and sum(have_scales) == 1:
+    return known[0].scope
+  return f"{path}/"
+
+
 def _list_slots(optimizer: Any, weight: Any) -> list[Any]:
   """Returns the slots that an optimizer of TensorFlow 1 has for a weight."""
   found = (optimizer.get_slot(weight, n) for n in optimizer.get_slot_names())
@@ -1012,7 +1045,8 @@ def name_keras(
   if checkpoint.object_graph is None:
     return named
   graph = walking.ObjectGraph(checkpoint)
-  saved = list(_find_saved(graph))
+  paths = reading.find_paths(checkpoint.object_graph)
+  saved = list(_find_saved(graph, paths))
   if saved:
     _Naming(checkpoint, graph, wanted, learning_rate, betas or {}, named).run(
       saved
@@ -1039,20 +1073,15 @@ class _Saved(NamedTuple):
   slots: list[tuple[int, str, int]]
 
 
-def _find_saved(graph: walking.ObjectGraph) -> Iterator[_Saved]:
-  """Yields each of Keras's optimizers in an object graph."""
+def _find_saved(
+  graph: walking.ObjectGraph, paths: Mapping[int, str]
+) -> Iterator[_Saved]:
+  """Yields each of Keras's optimizers in an object graph, with its path."""
   by_name = {
     value.full_name: number
     for number in range(len(graph.nodes))
     if (value := graph.find_value(number)) is not None and value.full_name
   }
-  paths = {0: ""}
-  queue = [0]
-  for number in queue:
-    for name, child in graph.children[number].items():
-      if child not in paths:
-        paths[child] = f"{paths[number]}/{name}".lstrip("/")
-        queue.append(child)
   inside = {
     children[base]
     for children in graph.children
@@ -1129,10 +1158,10 @@ def _list_members(
     return
   for slot in listed:  # Keras 2, where it is `Adam/m/dense/kernel`.
     value = graph.find_value(slot)
-    rest = value.full_name if value is not None else ""
+    rest = value.full_name.partition("/")[2] if value is not None else ""
     while rest and rest not in by_name:
       rest = rest.partition("/")[2]
-    if rest and by_name[rest] != slot:
+    if rest:
       yield by_name[rest], slot
 
 
@@ -1165,12 +1194,14 @@ class _Naming:
       self._add_slots(each)
       self._add_powers(each)
       if "dynamic_scale" in each.children:
-        for name, child in (
-          ("current_loss_scale", "dynamic_scale"),
-          ("good_steps", "step_counter"),
-        ):
-          spec = names.SCALE_TENSORS[names.COMPAT][name]
-          self._add(f"{each.path}/{name}", each.children[child], spec, _SCALE)
+        scope = _find_scope(
+          self._wanted,
+          ["dynamic_scale" in other.children for other in saved],
+          each.path,
+        )
+        tensors = names.SCALE_TENSORS[names.COMPAT].items()
+        for (name, spec), child in zip(tensors, names.KERAS_3):
+          self._add(scope + name, each.children[child], spec, _SCALE)
     if len(saved) == 1:
       for name, spec in self._wanted.items():
         if names.split_scope(name)[1] == "global_step":
