@@ -18,11 +18,12 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import eager
+from tf_compat_lossscale.checkpoint import keras_names
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as by_object
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import slots
 from tf_compat_lossscale.checkpoint.matching import Match
 from tf_compat_lossscale.checkpoint.matching import Source
 from tf_compat_lossscale.checkpoint.matching import Wishes
@@ -123,7 +124,7 @@ def restore(
         session, checkpoint, objects, missing, cast
       )
     if has_objects and session is None and what == "all":
-      return slots.restore_by_name(checkpoint, objects, wishes, learning_rate)
+      return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
     return _restore_by_name(
       session, checkpoint, objects, variables, what, wishes, learning_rate
     )
@@ -240,7 +241,7 @@ def match_by_name(
       id(v): name for name, parts in targets.parts.items() for v in parts
     }
     order = [names_here.get(id(v), _get_name(v)) for v in _list_global(session)]
-  named = slots.name_keras(
+  named = keras_names.name_keras(
     checkpoint,
     targets.tensors,
     wishes.mapping,
