@@ -89,12 +89,12 @@ def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
     restore_program(path, GAN, False, mapping=mapping)
 
 
-@pytest.mark.parametrize("v2", [False, True])
-@pytest.mark.parametrize("meta", [False, True])
-def test_some_variables_of_an_optimizer(meta, v2, tmp_path):
-  """Checks restores of some variables: the others count as evidence, too."""
-  optimizers = GAN if meta else GAN[:1]
-  path, values = save_program(tmp_path, optimizers, False, meta)
+@pytest.mark.parametrize(
+  ("optimizers", "v2"), [(GAN, False), (GAN[:1], False), (GAN[:1], True)]
+)
+def test_some_variables_of_an_optimizer(optimizers, v2, tmp_path):
+  """Checks restores of some variables: the others have a claim, too."""
+  path, values = save_program(tmp_path, optimizers, False)
   program = get_program(optimizers, v2)
   for wanted in (["loss_scale"], ["good_steps"], ["beta2"], ["w", "beta1"]):
     chosen = {
@@ -154,7 +154,7 @@ def test_the_command_line_maps(tmp_path, capsys):
     cli.main(command)
   assert exit_.value.code == 2
   (line,) = capsys.readouterr().err.splitlines()
-  assert "--map HERE=THERE" in line and "s10/cond_1/beta1_power" in line
+  assert "--map beta1_power=" in line and "s10/cond_1/beta1_power" in line
   for power in ("beta1_power", "beta2_power"):
     command += [f"--map={power}=s10/cond_1/{power}"]
     command += [f"--map={power}_1=s2/cond_1/{power}"]

@@ -453,11 +453,12 @@ class _Matching:
         for n, other in self.there.items()
         if names.get_base(n) == names.get_base(name) and other == spec
       ]
-      if self.there.get(name) == spec and name not in known:
+      is_mapped = names.split_scope(name)[0] in mapped
+      if self.there.get(name) == spec and (is_mapped or name not in known):
         self.pair(name, name, "")
       elif alike:
         self._choose_alone([name], alike)
-      elif names.split_scope(name)[0] in mapped and _is_bad_steps(name, spec):
+      elif is_mapped and _is_bad_steps(name, spec):
         self.assign(name, Source("", spec, 0), NOT_COUNTED)
       else:
         self.miss(name)
