@@ -417,10 +417,16 @@ class _Matching:
     found = {theirs[key] for key in keys if key in theirs}
     if len(found) == 1:
       self.assign_scale(scale, found.pop(), MAPPED)
-    elif scale.api == names.CONTRIB and scale.names[2] in self.here:
-      # compat.v1 does not count bad steps.
-      spec = self.here[scale.names[2]]
-      self.assign(scale.names[2], Source("", spec, 0), NOT_COUNTED)
+      return
+    for name in scale.names:
+      spec = self.here.get(name)
+      if spec and _is_bad_steps(name, spec):
+        self.assign(name, Source("", spec, 0), NOT_COUNTED)
+      elif spec and self.there.get(name) == spec and not found:
+        self.pair(name, name, "")
+      elif not found:
+        self.initialize(name, PARTIAL)
+    self.assign_counts(scale, None, "")
 
   def pair_scales(self) -> None:
     """Decides on loss scales, and the user's variables with such names."""
@@ -441,7 +447,13 @@ class _Matching:
     if here.unclear or there.unclear:
       self._choose_alone(ours, theirs)
       return
-    self.pair_known_scales(here.known, there.known)
+    likely = [
+      scale
+      for scale in there.incomplete
+      if scale.api == names.COMPAT
+      or not set(scale.names[1:]).isdisjoint(theirs)
+    ]
+    self.pair_known_scales(here.known, there.known, likely)
     mapped = {names.split_scope(name)[0] for name in self.wishes.mapping}
     known = {name for scale in there.known for name in scale.names}
     for name in ours:
@@ -464,16 +476,27 @@ class _Matching:
         self.miss(name)
 
   def pair_known_scales(
-    self, ours: list[ScaleNames], theirs: list[ScaleNames]
+    self,
+    ours: list[ScaleNames],
+    theirs: list[ScaleNames],
+    incomplete: list[ScaleNames],
   ) -> None:
-    """Pairs whole loss scales."""
+    """Pairs whole loss scales.
+
+    Args:
+      ours: Those of the program.
+      theirs: Those of the checkpoint.
+      incomplete: What may be more of them. Only equal names are restored.
+    """
     mine = {scale.names[0]: scale for scale in ours}
     others = {scale.names[0]: scale for scale in theirs}
+    if others:
+      others |= {scale.names[0]: scale for scale in incomplete}
     found, why = _pair_by_scope(list(mine), list(others), False, "loss scale")
     if found is None:
       found, why = self._choose_scales(mine, others), _SAME_ORDER
     for name, scale in mine.items():
-      if name in found:
+      if name in found and others[found[name]] not in incomplete:
         self.assign_scale(scale, others[found[name]], why)
       elif name in self.here:
         self.assign_parts(scale)
@@ -527,7 +550,8 @@ class _Matching:
       if key in self.sources and (name in keys or key in self.there):
         self.there.pop(key, None)
         reason = why if source and scale.api == source.api else _CONVERTED
-        self.assign(name, self.sources[key], reason if name != key else "")
+        reason = reason if name != key else ""
+        self.assign(name, self.sources[key], reason, is_mapped=True)
       else:
         self.initialize(name, NO_COUNT if source else NO_SCALE)
 
