@@ -251,7 +251,7 @@ def test_another_process_is_first(tmp_path, monkeypatch):
   for name, to in (("new", "fp32"), ("new.npz", "npz")):
     (tmp_path / name).with_suffix(".index").unlink(missing_ok=True)
     (tmp_path / "new.npz").unlink(missing_ok=True)
-    with pytest.raises(checkpoint.CheckpointError, match="already|meanwhile"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"already|meanwhile"):
       checkpoint.convert(_SESSION, tmp_path / name, to)
     assert names_in(tmp_path) == ["new.index", "new.npz"]
     assert (tmp_path / "new.npz").read_bytes() == b"another's"
