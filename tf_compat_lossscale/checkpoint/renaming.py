@@ -221,6 +221,8 @@ class _Renaming:
   def rename_scales(self) -> None:
     """Gives loss scales their names in the API; fp32 leaves them out."""
     tensors = names.SCALE_TENSORS.get(self.api or "", {})
+    for scale in self.found.incomplete:
+      self._complete(scale)
     by_scope = names.group(self.scales, lambda scale: scale.scope)
     powers = names.group(
       (n for n, s in self.sources.items() if names.is_power(n, s.spec)),
@@ -253,6 +255,24 @@ class _Renaming:
         f"kept as they are, since names do not tell whether they belong to a "
         f"loss scale: {', '.join(kept)}"
       )
+
+  def _complete(self, scale: ScaleNames) -> None:
+    """Adds counters of 0 to what is likely a loss scale without them.
+
+    The name `loss_scale` alone is too common.
+    """
+    has_count = not self.left.keys().isdisjoint(scale.names[1:])
+    is_likely = scale.api == names.COMPAT or has_count
+    if scale.names[0] not in self.left or not is_likely:
+      return
+    specs = names.SCALE_TENSORS[scale.api].values()
+    new = {n: s for n, s in zip(scale.names, specs) if n not in self.sources}
+    if self.api == scale.api:
+      self.result |= {name: Source("", spec, 0) for name, spec in new.items()}
+      return
+    self._refuse_scales(self.left.keys() & set(scale.names), False)
+    self.sources |= {name: Source("", spec, 0) for name, spec in new.items()}
+    self.scales = [*self.scales, scale]
 
   def _refuse_scales(self, alike: set[str], is_taken: bool) -> None:
     """Raises an error for what may be loss scales, unless the caller says so.
