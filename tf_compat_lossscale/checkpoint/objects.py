@@ -344,7 +344,7 @@ class _Walk:
     if isinstance(item, graph_weights.GraphWeights):
       meanings = {_SCALE.get(name, name): name for name in there}
       if there.keys() - tracking.list_children(item).keys():
-        self._make_detour(step, tracking.Trackable())  # It has other variables.
+        self._make_detour(step, tracking.Detour({}))  # It has other variables.
     for name, child in (tracking.list_children(item) | step.detours).items():
       meaning = _SCALE.get(name, name)
       other = name if name in there else meanings.get(meaning)
@@ -429,15 +429,15 @@ class _Walk:
     if here.bases != there.bases:
       found = here.inside
       for name in reversed(there.bases):
-        found = tracking.Detour(tracking.Trackable(), {name: found})
+        found = tracking.Detour({name: found})
       self._make_detour(step, found)
     elif any(
       _is_renamed(meaning, place, there.places[meaning])
       for meaning, place in here.places.items()
       if meaning in there.places
     ):  # TensorFlow must not restore the variables of another API.
-      others = {_LOSS_SCALE: tracking.Trackable()}
-      self._make_detour(step, tracking.Detour(step.item, others))
+      others = {_LOSS_SCALE: tracking.Detour({})}
+      self._make_detour(step, tracking.Detour(others, step.item))
 
   def _make_detour(self, step: _Step, found: Any) -> None:
     """Makes a step lead to another object if TensorFlow walks the objects.
@@ -447,7 +447,7 @@ class _Walk:
     while step.above is not None:
       above = step.above
       above.detours[step.name] = found
-      found, step = tracking.Detour(above.item, above.detours), above
+      found, step = tracking.Detour(above.detours, above.item), above
     self.root = found
 
   def _check_kind(self, step: _Step, there: _Layout) -> None:
