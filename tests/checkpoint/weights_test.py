@@ -104,7 +104,8 @@ def test_masters_in_place_of_weights(tmp_path):
   prefix = save(tmp_path, values, ["w", "b"])
   result, written = export(prefix, tmp_path, masters=True)
   plain, halves = export(prefix, tmp_path)
-  assert "--masters" in plain.notes[0] and not result.notes
+  assert "--masters" in plain.notes[0]
+  assert not any("--masters" in note for note in result.notes)
   assert np.array_equal(written["w"], values[master])
   assert written["w"].dtype == np.float32
   assert halves["w"].dtype == written["b"].dtype == np.float16
@@ -186,9 +187,9 @@ def test_averages(tmp_path):
   result, written = export(prefix, tmp_path, averages=True)
   assert written["w"].tolist() == [3, 3, 3]
   assert written["b"].tolist() == [2, 2, 2]
-  assert result.notes == (
+  assert result.notes[0] == (
     "without an average, and written as they are: b, bn/moving_mean, "
-    f"loss/{end}",
+    f"loss/{end}"
   )
   assert result.reasons["w"] == f"replaced by w/{end}"
 

@@ -280,16 +280,24 @@ def test_parts_that_fit_into_memory(tmp_path, monkeypatch):
   assert contents(tmp_path / "new") == contents(tmp_path / "one")
 
 
-def test_one_tensor_cannot_be_replaced(tmp_path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    tf1.get_variable("w", initializer=1.0)
-    session.run(tf1.global_variables_initializer())
-    old = tf1.train.Saver().save(session, str(tmp_path / "old"))
-  checkpoint.convert(old, tmp_path / "new", "fp32")
+def test_one_tensor_is_replaced(tmp_path, monkeypatch):
+  """Checks that the old files are put back if the new ones cannot be placed."""
+  for value in (1.0, 2.0):
+    with tf.Graph().as_default(), tf1.Session() as session:
+      tf1.get_variable("w", initializer=value)
+      session.run(tf1.global_variables_initializer())
+      old = tf1.train.Saver().save(session, str(tmp_path / f"old{value:g}"))
+  new = tmp_path / "new"
+  checkpoint.convert(tmp_path / "old1", new, "weights")
   before = checksums(tmp_path)
-  with pytest.raises(checkpoint.CheckpointError, match="cannot replace them"):
-    checkpoint.convert(old, tmp_path / "new", "fp32", overwrite=True)
+  with monkeypatch.context() as patch:
+    patch.setattr(writing, "place", lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+      checkpoint.convert(old, new, "weights", overwrite=True)
   assert checksums(tmp_path) == before
+  checkpoint.convert(old, new, "weights", overwrite=True)
+  assert tf.train.load_checkpoint(str(new)).get_tensor("w") == 2.0
+  assert len(list(tmp_path.glob("*new*"))) == 3
 
 
 def test_interrupted(tmp_path):

@@ -336,14 +336,12 @@ def _sort_objects(checkpoint: Checkpoint) -> Weights:
   metrics = {
     child
     for children in nodes
-    for listed, owner in (
-      (_METRICS, children),
-      (_METRICS_OF_KERAS_2, nodes[children.get("keras_api", 0)]),
-    )
-    if owner is children or "keras_api" in children
-    for name, child in owner.items()
-    if name in listed
+    for name, child in children.items()
+    if name in _METRICS
   }
+  for children in nodes:
+    api = nodes[children["keras_api"]] if "keras_api" in children else {}
+    metrics |= {api[name] for name in _METRICS_OF_KERAS_2 & api.keys()}
   loss_scales = {
     number
     for number, children in enumerate(nodes)

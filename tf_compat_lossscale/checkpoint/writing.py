@@ -374,14 +374,7 @@ def _save(
   taken = {
     int(match[1]) for match in map(_DATA.search, _list_data(prefix)) if match
   }
-  while len(groups) in taken:
-    largest = max(groups, key=len)
-    if len(largest) < 2:
-      raise CheckpointError(
-        f"{prefix}: there are data files of that name, and a checkpoint of so "
-        "few tensors cannot replace them safely: name another path, or remove "
-        "them first"
-      )
+  while len(groups) in taken and len(largest := max(groups, key=len)) > 1:
     groups.append([largest.pop()])
   parts = []
   for number, names in enumerate(groups):
@@ -416,10 +409,19 @@ def _publish(
   new, old = os.path.join(folder, _NEW), _list_data(prefix)
   meta = prefix + ".meta"
   had_meta = os.path.lexists(meta)
-  placed = []
+  targets = {path: prefix + path[len(new) :] for path in _list_data(new)}
+  placed: list[str] = []
+  aside: dict[str, str] = {}  # What is put back after an error.
   try:
-    for path in _list_data(new):
-      target = prefix + path[len(new) :]
+    # A checkpoint of one tensor may need the name of the old data file. If the
+    # process is killed now, the old checkpoint is in the new folder.
+    clash = sorted(set(old) & set(targets.values()))
+    for path in ([prefix + ".index"] if clash else []) + clash:
+      if os.path.lexists(path):
+        kept = os.path.join(folder, f"old{path[len(prefix) :]}")
+        os.replace(path, kept)
+        aside[path] = kept
+    for path, target in targets.items():
       place(path, target, overwrite=False)
       placed.append(target)
     if has_meta and not had_meta:
@@ -429,12 +431,14 @@ def _publish(
   except BaseException:
     for path in placed:
       os.unlink(path)
+    for path, kept in aside.items():
+      os.replace(kept, path)
     raise
   if has_meta and had_meta:
     place(new + ".meta", meta, overwrite=True)
   elif had_meta:  # It would seem to describe the new checkpoint.
     os.unlink(meta)
-  for path in old:  # No index refers to them any more.
+  for path in set(old) - aside.keys():  # No index refers to them any more.
     try:
       os.unlink(path)
     except OSError as error:
