@@ -30,6 +30,7 @@ import dataclasses
 from typing import Any
 from typing import NamedTuple
 
+from absl import logging
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -658,7 +659,12 @@ class _Restorer:
     whole = self._walk.root or make_trackable(self._objects)
     if not isinstance(whole, _CHECKPOINTS):
       whole = tf.train.Checkpoint(whole)
-    whole.restore(self._checkpoint.prefix).expect_partial()
+    try:
+      whole.restore(self._checkpoint.prefix).expect_partial()
+    except (ValueError, tf.errors.OpError) as error:
+      note = f"what is created later is not restored: {error}".split("\n")[0]
+      logging.warning("%s: %s", self._checkpoint.prefix, note)
+      self._report = dataclasses.replace(self._report, notes=(note,))
     self._checkpoint.check_current()
 
   def _find_strangers(self) -> Iterator[str]:
