@@ -37,6 +37,8 @@ _NAMES = (
   *("model.ckpt", "x.index", "model_checkpoint_path: ", "percent %s {}"),
 )
 
+_DISK = "C:"  # Of Windows.
+
 
 def save(prefix, value=1.0):
   """Writes a checkpoint of one variable."""
@@ -84,8 +86,8 @@ def test_states_that_tensorflow_writes(name, where, tmp_path):
     'model_checkpoint_path: "m\\157\\x64\\145\\x6C"',
     'model_checkpoint_path: "model"\r\nall_model_checkpoint_paths: "old"\r\n',
     # Of Windows, with escapes as TensorFlow writes them there.
-    r'model_checkpoint_path: "C:\\runs\\x\\model"',
-    'model_checkpoint_path: "D:/runs/x/model"',
+    rf'model_checkpoint_path: "{_DISK}\\runs\\x\\model"',
+    f'model_checkpoint_path: "{_DISK}/runs/x/model"',
   ],
 )
 def test_any_text_format(text, tmp_path):
@@ -102,7 +104,7 @@ def test_any_text_format(text, tmp_path):
     ('model_checkpoint_path: ""', "names no model_checkpoint_path"),
     ('all_model_checkpoint_paths: "model"', "names no model_checkpoint_path"),
     ('model_checkpoint_path: "gone-5"', "gone-5' as the latest"),
-    (r'model_checkpoint_path: "C:\\x\\gone-5"', "which is missing"),
+    (rf'model_checkpoint_path: "{_DISK}\\x\\gone-5"', "which is missing"),
     ('model_checkpoint_path: "checkpoint"', "which is missing"),
   ],
 )

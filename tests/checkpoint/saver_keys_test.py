@@ -14,8 +14,8 @@ from tensorflow.python.training import saver as tf_saver
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.checkpoint import saver_keys
 from tf_compat_lossscale.checkpoint import restoring
+from tf_compat_lossscale.checkpoint import saver_keys
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 
 tf1 = tf.compat.v1
