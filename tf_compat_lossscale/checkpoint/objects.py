@@ -46,7 +46,7 @@ from tf_compat_lossscale.checkpoint.report import Report
 
 _CHECKPOINTS = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
 _VALUE = "VARIABLE_VALUE"
-_SUFFIX = f"/.ATTRIBUTES/{_VALUE}"
+_ATTRIBUTES = "/.ATTRIBUTES/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
 _BASES = ("base_optimizer", "inner_optimizer")
 _DEEPEST = 200  # The length of the path to an optimizer in wrappers.
@@ -533,7 +533,8 @@ class _Restorer:
         + ", ".join(list(self._graph.children[0])[: matching.MOST])
       )
     values = [
-      (variable, self._read(variable, key)) for variable, key in self._chosen
+      (variable, convert(self._checkpoint.read(key), variable, key))
+      for variable, key in self._chosen
     ]
     assign = plan_assignments(
       self._session, [*values, *self._walk.rules], self._fresh
@@ -614,7 +615,8 @@ class _Restorer:
       owner = rest.rpartition("/")[0]
       what = f"slot {found.name!r} of {owner} for {weight}"
     elif len(self._problems) < matching.MOST:
-      hint = matching.suggest(path, self._list_paths())
+      keys = self._checkpoint.specs
+      hint = matching.suggest(path, [key.split(_ATTRIBUTES)[0] for key in keys])
     self._problems.append(
       f"{what} ({found.variable.name}){hint} is not in it; "
       "missing='initialize' initializes the variable"
@@ -648,11 +650,6 @@ class _Restorer:
           optimizer, weights
         ):
           yield id(variable), value
-
-  def _read(self, variable: Any, key: str) -> np.ndarray:
-    """Reads the value of a variable, in the variable's dtype."""
-    value = self._checkpoint.read(key)
-    return convert(value, variable, key)
 
   def _restore_later(self) -> None:
     """Lets TensorFlow restore what the program creates later."""
@@ -688,14 +685,6 @@ class _Restorer:
         and not attribute.checkpoint_key.startswith("save_counter/")
       )
     )
-
-  def _list_paths(self) -> list[str]:
-    """Returns the paths of the checkpoint's variables."""
-    return [
-      key.removesuffix(_SUFFIX)
-      for key in self._checkpoint.specs
-      if key.endswith(_SUFFIX)
-    ]
 
 
 def restore_objects(
