@@ -270,7 +270,7 @@ def _remove_scales(checkpoint: Checkpoint) -> dict[str, Source]:
     del node.slot_variables[:]
     node.slot_variables.extend(slots)
     kept |= {slot.slot_variable_node_id for slot in slots}
-  keys = {}
+  keys: dict[str, str] = {}
   for number, node in enumerate(graph.nodes):
     if number not in kept:
       node.Clear()  # The numbers of the others stay.

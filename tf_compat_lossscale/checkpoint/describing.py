@@ -418,7 +418,7 @@ def _read_child(
   if name not in children:
     return None
   key = reading.get_key(checkpoint.object_graph.nodes[children[name]])
-  if key not in checkpoint.specs or checkpoint.specs[key].shape:
+  if not key or key not in checkpoint.specs or checkpoint.specs[key].shape:
     return None
   return checkpoint.read_scalar(key)
 

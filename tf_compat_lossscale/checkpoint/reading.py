@@ -19,7 +19,9 @@ import ntpath
 import os
 import re
 import time
+from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 from typing import TypeVar
 
 import numpy as np
@@ -31,7 +33,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_Node = trackable_object_graph_pb2.TrackableObjectGraph.TrackableObject
+# A message of the object graph. Checkers know no types of protobuf.
+_Node: TypeAlias = Any
 _T = TypeVar("_T")
 _LONGEST_PATH = 1000  # Characters.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
@@ -138,10 +141,8 @@ class Checkpoint:
     return sum(spec.size for spec in self.specs.values())
 
   @functools.cached_property
-  def object_graph(
-    self,
-  ) -> trackable_object_graph_pb2.TrackableObjectGraph | None:
-    """The object graph; None if the variables are saved by name."""
+  def object_graph(self) -> Any:
+    """The `TrackableObjectGraph`; None if the variables are saved by name."""
     if not self._has_objects:
       return None
     with self._explain():

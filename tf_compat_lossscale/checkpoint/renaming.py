@@ -332,15 +332,15 @@ class _Renaming:
     for base, found in unsure.items():
       self._doubt_scopes(base, found)
     stems = names.group(powers, lambda name: names.split_number(name)[0])
-    for stem, found in groups.items():
-      if set(found) == set(stems.get(stem, ())):
-        for name in found:  # The names are numbered so already.
+    for stem, members in groups.items():
+      if set(members) == set(stems.get(stem, ())):
+        for name in members:  # The names are numbered so already.
           self.add(name, name)
         continue
-      ordered = names.sort_by_creation(found) if found[1:] else found
-      new_names = [names.add_number(stem, i) for i in range(len(found))]
+      ordered = names.sort_by_creation(members) if members[1:] else members
+      new_names = [names.add_number(stem, i) for i in range(len(members))]
       if ordered is None:
-        self.doubt(new_names, sorted(found), {})
+        self.doubt(new_names, sorted(members), {})
       else:
         for each, name in zip(new_names, ordered):
           self.add(each, name)
