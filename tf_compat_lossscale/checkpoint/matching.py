@@ -237,7 +237,8 @@ class _Matching:
     """Decides on all variables."""
     for name, why in self.wishes.excused.items():
       self.initialize(name, why)
-    self.apply_mapping()
+    if self.wishes.mapping:
+      self.apply_mapping()
     self.pair_scales()
     powers = names.group(
       (name for name, spec in self.here.items() if names.is_power(name, spec)),

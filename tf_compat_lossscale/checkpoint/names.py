@@ -298,10 +298,10 @@ def get_other_power(power: str) -> str:
 
 def is_named_like_scale(name: str, tensor: TensorSpec) -> bool:
   """Returns whether a variable is a scalar with the name of a loss scale's."""
+  if tensor.shape:
+    return False
   base = get_base(name)
-  return not tensor.shape and any(
-    base in tensors for tensors in SCALE_TENSORS.values()
-  )
+  return any(base in tensors for tensors in SCALE_TENSORS.values())
 
 
 def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
@@ -319,7 +319,8 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
   """
   # (scope, API) -> base name -> the variables, in the order of their numbers.
   found: dict[tuple[str, str], dict[str, list[str]]] = {}
-  for name, tensor in tensors.items():
+  scalars = {name: spec for name, spec in tensors.items() if not spec.shape}
+  for name, tensor in scalars.items():
     scope, last = split_scope(name)
     base = split_number(last)[0]
     for api, wanted in SCALE_TENSORS.items():
