@@ -18,6 +18,7 @@ from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
+from tf_compat_lossscale.checkpoint.slots import ROLES
 
 SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
 KERAS_22, KERAS_23 = "Keras <=2.2", "Keras 2.3+"
@@ -25,30 +26,15 @@ KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
 ENVIRONMENT = "NVIDIA's TensorFlow 1"  # By its environment variables.
 # What slots are called by name -> the optimizer.
 _OPTIMIZERS = {
-  "Adadelta": "Adadelta",
-  "Adagrad": "Adagrad",
-  "Adam": "Adam",
-  "AdaMax": "AdaMax",
-  "Ftrl": "Ftrl",
+  **{name: name for name in ROLES},
   "LazyAdam": "LazyAdam",
-  "Momentum": "Momentum",
-  "RMSProp": "RMSProp",
   "adam_m": "BERT's AdamWeightDecay",
   "lamb_m": "LAMB",
 }
-# What slots are called in an object graph -> the optimizer.
-_OPTIMIZERS_OF_OBJECTS = {
-  frozenset({"accum_grad", "accum_var"}): "Adadelta",
+# Slots in an object graph that only TensorFlow 1's optimizers call so.
+_OWN_SLOTS = {
   frozenset({"accum", "accum_update"}): "Adadelta",
-  frozenset({"accumulator"}): "Adagrad",
-  frozenset({"m", "v"}): "Adam",
-  frozenset({"accumulator", "linear"}): "Ftrl",
   frozenset({"accum", "linear"}): "Ftrl",
-  frozenset({"momentum"}): "Momentum",
-  frozenset({"rms"}): "RMSProp",
-  frozenset({"rms", "mg"}): "RMSProp",
-  frozenset({"rms", "momentum"}): "RMSProp",
-  frozenset({"rms", "mg", "momentum"}): "RMSProp",
 }
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
 _V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
@@ -374,7 +360,12 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _find_optimizer(slots: set[str], is_keras: bool) -> str | None:
   """Returns the optimizer whose slots an object has, or None."""
-  kind = _OPTIMIZERS_OF_OBJECTS.get(frozenset(slots - {"vhat"}))
+  found = slots - {"vhat"}
+  kind = _OWN_SLOTS.get(frozenset(found))
+  for name, (*_, roles) in ROLES.items():
+    is_part = name == "RMSProp" and "rms" in found and found < {*roles}
+    if kind is None and (found == {*roles} or is_part):
+      kind = name
   return "SGD" if is_keras and kind == "Momentum" else kind
 
 
