@@ -192,7 +192,7 @@ def test_killed_at_any_step(replaces, tmp_path):
   expected = contents(tmp_path / "expected")
   before = checksums(_SESSION)
   seen = []
-  for step in range(0, 40, 3):
+  for step in (1, 4, 6, 8, 99):
     folder = tmp_path / str(step)
     folder.mkdir()
     new = folder / "new"
@@ -207,11 +207,7 @@ def test_killed_at_any_step(replaces, tmp_path):
     seen.append(found == expected)
     checkpoint.convert(_SESSION, new, "contrib", overwrite=True)
     assert contents(new) == expected
-    if done.returncode == 0:
-      break
-    assert done.returncode == -signal.SIGKILL, done.stderr
-  else:
-    pytest.fail("It never ended.")
+    assert done.returncode == (-signal.SIGKILL if step < 99 else 0), done.stderr
   assert seen == sorted(seen) and seen.count(False) > 1, seen
   assert checksums(_SESSION) == before
 

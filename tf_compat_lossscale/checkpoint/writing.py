@@ -21,6 +21,8 @@ import tempfile
 from typing import Any
 import zipfile
 
+from google.protobuf import text_format
+from google.protobuf import wrappers_pb2
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -457,10 +459,13 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
   parent, name = os.path.split(prefix)
   state = os.path.join(parent, _STATE)
   if not os.path.lexists(state):
-    tf.compat.v1.train.update_checkpoint_state(
-      os.path.abspath(folder), name, latest_filename=_STATE
-    )
+    text = text_format.MessageToString(wrappers_pb2.StringValue(value=name))
+    quoted = text.partition(" ")[2]
+    with open(os.path.join(folder, _STATE), "w") as file:
+      file.write(f"model_checkpoint_path: {quoted}")
+      file.write(f"all_model_checkpoint_paths: {quoted}")
     try:
+      _flush(folder, (_STATE,))
       place(os.path.join(folder, _STATE), state, overwrite=False)
     except CheckpointError:
       pass  # Another process has written one.
