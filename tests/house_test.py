@@ -27,7 +27,7 @@ _MODULES = sorted(_PACKAGE.rglob("*.py"))
 _WINGS = (
   ("_requirements", "_version"),
   ("_lazy",),
-  ("_core.bytes", "_core.legacy_names"),
+  ("_core.legacy_names",),
   ("_core",),
   ("gradients",),
   ("loss_scale",),
@@ -36,8 +36,6 @@ _WINGS = (
   ("environment",),
   ("distributed", "monitoring"),
   ("keras",),
-  ("checkpoint.files",),
-  ("checkpoint.layouts",),
   ("checkpoint",),
   ("programs",),
   ("migration",),
@@ -119,12 +117,6 @@ def test_a_name_stands_for_one_module():
   """Checks that a reader of `names.f()` need not ask which `names` is meant."""
   stems = [path.stem for path in _MODULES if not path.stem.startswith("__")]
   assert not {stem for stem in stems if stems.count(stem) > 1}
-
-
-def test_layouts_know_no_bytes():
-  for path in (_PACKAGE / "checkpoint" / "layouts").glob("*.py"):
-    for name in imported_modules(path):
-      assert not name.startswith("_core.bytes"), path.name
 
 
 def test_no_module_imports_itself_by_way_of_others():

@@ -81,12 +81,16 @@ _USES = {
     "_GLOBAL_CUSTOM_NAMES": "Keras's table of registered names",
     "_create_all_weights": "creates an optimizer's weights before training",
     "_dtype_policy": "a layer's policy",
+    "_index_dict": "where a newer optimizer has a variable's slots",
     "_hyper": "hyperparameters of a legacy optimizer",
     "_learning_rate": "the learning rate before it is a tensor",
     "_serialized_attributes": "what a SavedModel holds of a model",
     "_slots": "a legacy optimizer's slots",
     "_u_product_counter": "how often Nadam's product was computed",
     "_var_key": "the key of a variable's slots",
+  },
+  "keras.optimizer_states": {
+    "_trainable_variables": "the weights of the slots of Keras 3's optimizers",
   },
   "programs.import_hooks": {
     "_getframe": "tells `find_spec` and `from a import b` from `import a.b`",

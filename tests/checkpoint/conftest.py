@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import helpers
 import pytest
 
-from tf_compat_lossscale.checkpoint.files import consistency
+from tf_compat_lossscale.checkpoint import reading
 
 _options = helpers.tf.config.optimizer.set_experimental_options
 
@@ -33,5 +33,4 @@ def _no_patience(
   work; `overwritten_test.py` tests that it does.
   """
   if request.path.stem != "overwritten_test":
-    monkeypatch.setattr(consistency, "_PATIENCE", 0.0)
-    monkeypatch.setattr(consistency, "_PATIENCE_FOR_INDEX", 0.0)
+    monkeypatch.setattr(reading, "_PATIENCE", 0.0)

@@ -3,18 +3,18 @@
 
 import functools
 import json
-import os
 import pathlib
 
 from checkpoint_contents import contents
 import helpers
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import converting
-from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
@@ -67,7 +67,7 @@ def without_state(tensors):
   return {
     key.replace("cond_1/", "").replace("cond/", ""): value
     for key, value in tensors.items()
-    if not _STATE & set(key.split("/")) and key != bundle.OBJECT_GRAPH
+    if not _STATE & set(key.split("/")) and key != reading.OBJECT_GRAPH
   }
 
 
@@ -126,7 +126,7 @@ def test_objects_without_loss_scale(path, tmp_path):
   before, after = golden_contents(path), contents(tmp_path / "fp32")
   dropped = {key for key in before if "/loss_scale/" in key}
   assert set(done.dropped) == dropped == set(before) - set(after)
-  for key in set(after) - {bundle.OBJECT_GRAPH}:
+  for key in set(after) - {reading.OBJECT_GRAPH}:
     assert after[key] == before[key], key
   assert not checkpoint.describe(tmp_path / "fp32").loss_scales
 
@@ -166,89 +166,6 @@ def test_objects_without_loss_scale_restore(path, tmp_path):
       assert data == expected[f"{key}/.ATTRIBUTES/VARIABLE_VALUE"][2]
 
 
-@pytest.mark.any_release
-@pytest.mark.parametrize(
-  "path", [p for p in _OBJECT_GOLDENS if "keras" in str(p)], ids=name_of
-)
-def test_keras2(path, tmp_path):
-  checkpoint.convert(path, tmp_path / "new", "keras2")
-  d = checkpoint.describe(tmp_path / "new")
-  old = checkpoint.describe(path)
-  assert d.kind == "object" and not any("base_opt" in key for key in d.keys)
-  assert d.loss_scales == old.loss_scales and d.step == old.step
-  before = {k: v for k, v in golden_contents(path).items() if k[0] != "_"}
-  after = {k: v for k, v in contents(tmp_path / "new").items() if k[0] != "_"}
-  assert {
-    k.replace("base_optimizer/", ""): v for k, v in before.items()
-  } == after
-
-
-def restore_by_keras():
-  """Restores checkpoints in a process in which `tf.keras` is Keras 2."""
-  keras = tf.keras
-  for path in json.loads(os.environ["CHECKPOINTS"]):
-    model = keras.Sequential(
-      [keras.layers.InputLayer((4,)), keras.layers.Dense(3, name="dense")]
-    )
-    optimizer = keras.mixed_precision.LossScaleOptimizer(
-      keras.optimizers.legacy.Adam(0.5), initial_scale=2.0
-    )
-    status = tf.train.Checkpoint(model=model, optimizer=optimizer).restore(path)
-    grads = [tf.zeros_like(v) for v in model.trainable_variables]
-    optimizer.apply_gradients(zip(grads, model.trainable_variables))
-    status.assert_consumed()
-    assert float(optimizer.loss_scale) == 16384.0
-    assert int(optimizer.iterations) == 11
-
-
-@pytest.mark.thorough
-def test_keras_itself_restores_that(tmp_path):
-  golden = helpers.GOLDENS / "tf-2.0.4" / "keras_dynamic_adam"
-  path = golden / "object" / "ckpt-1"
-  from_objects, from_names = str(tmp_path / "objects"), str(tmp_path / "new")
-  checkpoint.convert(path, from_objects, "keras2")
-  with helpers.control_flow(False), tf.Graph().as_default():
-    with tf1.variable_scope("dense"):
-      kernel = tf1.get_variable("kernel", [4, 3])
-      bias = tf1.get_variable("bias", [3])
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(2.0**14)
-    )
-    step = tf1.train.get_or_create_global_step()
-    opt.minimize(tf.reduce_sum(kernel) + tf.reduce_sum(bias), step)
-    with tf1.Session() as session:
-      session.run(tf1.global_variables_initializer())
-      session.run(step.assign(10))
-      names = tf1.train.Saver().save(session, str(tmp_path / "names"))
-  checkpoint.convert(names, from_names, "keras2", template=path)
-  new, old = contents(from_names), contents(names)
-  key = "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
-  assert new[key] == old["dense/kernel"]
-  helpers.run_alone(
-    restore_by_keras,
-    CHECKPOINTS=json.dumps([from_objects, from_names]),
-    **helpers.KERAS_2,
-  )
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize(
-  "path", [p for p in _OBJECT_GOLDENS if "session" in str(p)], ids=name_of
-)
-def test_names_into_objects(path, tmp_path):
-  """Checks that names converted back into objects give the same tensors."""
-  before = golden_contents(path)
-  checkpoint.convert(path, tmp_path / "names", "saver")
-  done = checkpoint.convert(
-    tmp_path / "names", tmp_path / "objects", "object", template=path
-  )
-  after = contents(tmp_path / "objects")
-  assert after == before
-  counter = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
-  assert done.added == (counter,) and not done.dropped
-  assert checkpoint.describe(tmp_path / "names").kind == "saver"
-
-
 @pytest.mark.parametrize(("golden", "reset"), pairs([False, True]))
 def test_the_scale_is_set(golden, reset, tmp_path):
   how = {"reset": True} if reset else {"set_loss_scale": 2.0**20}
@@ -261,19 +178,8 @@ def test_the_scale_is_set(golden, reset, tmp_path):
   assert without_state(contents(tmp_path / "new")) == before
 
 
-@pytest.mark.any_release
-@pytest.mark.parametrize("layout", ["object", "keras2"])
-def test_the_scale_of_objects_is_set(layout, tmp_path):
-  golden = helpers.GOLDENS / "tf-2.0.4" / "keras_dynamic_adam"
-  new = tmp_path / "new"
-  checkpoint.convert(golden / "object/ckpt-1", new, layout, set_loss_scale=4)
-  (state,) = checkpoint.describe(new).loss_scales
-  assert (state.value, state.good_steps) == (4.0, 0)
-
-
 _SESSION = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
 _OBJECTS = _SESSION / "object" / "ckpt-1"
-_KERAS = helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model"
 
 
 @pytest.mark.any_release
@@ -282,27 +188,13 @@ _KERAS = helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model"
   [
     (_SESSION, ["--to=savers"], "'savers' is no layout; there are saver, sav"),
     (_SESSION, [], "required: --to"),
-    (_SESSION, ["--to=object"], "give a template"),
-    (_SESSION, ["--to=keras2"], "give a template"),
+    (_SESSION, ["--to=object"], "restore into the live objects and save"),
     (_SESSION, ["--to=saver", "--set-loss-scale=0"], "at least 1"),
     (_SESSION, ["--to=saver", "--set-loss-scale=nan"], "at least 1"),
     (_SESSION, ["--to=saver", "--set-loss-scale=x"], "invalid float"),
     (_SESSION, ["--to=saver", "--set-loss-scale=2", "--reset"], "not allowed"),
     (_SESSION, ["--to=fp32", "--reset"], "fp32 has no loss scale"),
-    (_SESSION, ["--to=saver", "--template=x"], "needs no template"),
-    (_SESSION, ["--to=object", "--template=nowhere"], "nowhere: no such"),
-    (_SESSION, ["--to=object", f"--template={_SESSION}"], "object-based"),
-    (_OBJECTS, ["--to=keras2"], "no optimizer in it is Keras's"),
-    (
-      _SESSION,
-      ["--to=object", f"--template={_KERAS / 'weights/ckpt'}"],
-      "dense/kernel",
-    ),
-    (
-      helpers.GOLDENS / "tf-2.8.4/keras_fixed_sgd/object/ckpt-1",
-      ["--to=object", "--reset"],
-      "no optimizer in it has a dynamic loss scale",
-    ),
+    (_OBJECTS, ["--to=fp32", "--map=a=b"], "fp32 keeps all names of objects"),
     ("nowhere", ["--to=fp32"], "nowhere: no such checkpoint"),
   ],
 )
@@ -322,7 +214,7 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
     session.run([v.initializer for v in scale._weights.values()])
     session.run(scale.good_steps.assign(2**31))
     path = tf1.train.Saver().save(session, str(tmp_path / "model"))
-  with pytest.raises(checkpoint.CheckpointError, match="int32"):
+  with pytest.raises(checkpoint.CheckpointError, match="int32 cannot hold"):
     checkpoint.convert(path, tmp_path / "new", "contrib")
 
 
@@ -331,7 +223,6 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
   ("mapping", "what"),
   [
     ({"scale": "current_loss_scal"}, "nearest: current_loss_scale.*not in it"),
-    ({"a": "good_steps", "b": "good_steps"}, "'good_steps' for 'b'.*twice"),
     ({"dense/kernel": None}, "not in it"),
   ],
 )
@@ -341,32 +232,161 @@ def test_mappings_that_do_not_fit(mapping, what, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+def save(folder, *names, **values):
+  """Saves scalars of float32, or those with other values."""
+  tensors = {name: tf.constant(0.5) for name in names}
+  tensors |= {name: tf.constant(value) for name, value in values.items()}
+  tf.raw_ops.SaveV2(
+    prefix=str(folder / "old"),
+    tensor_names=list(tensors),
+    tensors=list(tensors.values()),
+    shape_and_slices=[""] * len(tensors),
+  )
+  return str(folder / "old")
+
+
+_SCALE = {"current_loss_scale": 8.0, "good_steps": np.int64(1)}
+
+
 @pytest.mark.any_release
-@pytest.mark.parametrize("layout", ["saver", "contrib"])
-@pytest.mark.parametrize("contrib_first", [False, True])
-def test_scales_of_two_apis_are_numbered_as_they_were_made(
-  contrib_first, layout, tmp_path
-):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    made = [
-      lambda inner: tfl.MixedPrecisionLossScaleOptimizer(
-        inner, tfl.DynamicLossScale(8.0)
-      ),
-      lambda inner: tfl.contrib.LossScaleOptimizer(
-        inner, tfl.contrib.ExponentialUpdateLossScaleManager(32.0, 100)
-      ),
-    ]
-    for i, wrap in enumerate(made[::-1] if contrib_first else made):
-      weight = tf1.get_variable(f"weight{i}", initializer=1.0)
-      opt = wrap(tf1.train.GradientDescentOptimizer(0.1))
-      opt.apply_gradients(opt.compute_gradients(weight * weight, [weight]))
-    session.run(tf1.global_variables_initializer())
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
-  checkpoint.convert(path, tmp_path / "new", layout)
-  reader = tf.train.load_checkpoint(str(tmp_path / "new"))
-  name = "loss_scale" if layout == "contrib" else "current_loss_scale"
-  found = [reader.get_tensor(each) for each in (name, f"{name}_1")]
-  assert found == ([32.0, 8.0] if contrib_first else [8.0, 32.0])
+@pytest.mark.parametrize(
+  ("there", "to", "expected"),
+  [
+    # NVIDIA's BERT applies gradients in a cond of its own.
+    ("cond_2/cond_3", "fp32", "cond_2"),
+    ("cond_2/cond_3", "contrib", "cond_2/cond_2"),
+    ("cond_2/cond_3", "saver-v2", ""),
+    ("s/cond_1", "fp32", "s"),
+    ("s/cond_3", "contrib", "s/cond_2"),
+    ("", "saver", "cond_1"),
+    ("", "contrib", "cond"),
+    ("", "fp32", ""),
+    ("cond", "contrib", "cond"),  # The program's own.
+    ("s", "saver", "s"),  # In this place, the optimizer has no loss scale.
+  ],
+)
+def test_scopes_of_powers(there, to, expected, tmp_path):
+  powers = [f"{there}/beta{i}_power".lstrip("/") for i in (1, 2)]
+  source = save(tmp_path, "w", *powers, **_SCALE)
+  result = checkpoint.convert(source, tmp_path / "new", to)
+  new = [f"{expected}/beta{i}_power".lstrip("/") for i in (1, 2)]
+  assert set(new) < result.written.keys()
+  assert result.renamed.items() >= {
+    (n, p) for n, p in zip(new, powers) if n != p
+  }
+  assert ("assumed that beta1_power" in str(result.notes)) == (
+    (there, to) in (("", "saver"), ("", "contrib"))
+  )
+
+
+# Names in the checkpoint, the layout, and what is likely.
+_UNCLEAR = {
+  "two scopes": (["a/cond_1/{}", "b/cond_1/{}"], 2, "saver-v2", None),
+  "two optimizers": (
+    ["{}", "{}_1"],
+    2,
+    "saver",
+    {"cond_1/{}": "{}", "cond_3/{}": "{}_1"},
+  ),
+  "one of two has a loss scale": (["{}", "{}_1"], 1, "saver", None),
+  "one in a cond": (["{}", "cond_1/{}"], 1, "saver-v2", None),
+  "the cond of a fixed loss scale": (
+    ["cond/{}"],
+    0,
+    "fp32",
+    {"{}": "cond/{}"},
+  ),
+}
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("case", _UNCLEAR)
+def test_what_names_do_not_tell(case, tmp_path):
+  """Checks the error, and that its mapping and same_order decide."""
+  there, scales, to, likely = _UNCLEAR[case]
+  powers = [n.format(f"beta{i}_power") for n in there for i in (1, 2)]
+  values = {
+    name + f"_{i}" * bool(i): value
+    for i in range(scales)
+    for name, value in _SCALE.items()
+  }
+  source = save(tmp_path, "w", *powers, **values)
+  new = tmp_path / "new"
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    checkpoint.convert(source, new, to)
+  assert "nothing was written: names do not tell which of" in str(error.value)
+  assert not new.with_suffix(".index").exists()
+  if likely is None:
+    with pytest.raises(checkpoint.CheckpointError, match="do not tell"):
+      checkpoint.convert(source, new, to, same_order=True)
+    return
+  pairs = {
+    k.format(f"beta{i}_power"): v.format(f"beta{i}_power")
+    for k, v in likely.items()
+    for i in (1, 2)
+  }
+  for here, name in pairs.items():
+    assert f"{here!r}: {name!r}" in str(error.value)
+  for kwargs in ({"same_order": True}, {"mapping": pairs}):
+    result = checkpoint.convert(source, new, to, overwrite=True, **kwargs)
+    assert pairs.items() <= result.renamed.items()
+
+
+@pytest.mark.any_release
+def test_what_looks_like_a_loss_scale(tmp_path):
+  """Checks that a program's own variables are kept, or refused."""
+  source = save(tmp_path, "w", good_steps=np.int64(3), loss_scale=2.0)
+  for to in ("saver", "fp32"):
+    result = checkpoint.convert(source, tmp_path / to, to)
+    assert not result.renamed and not result.dropped and not result.added
+  own = {"loss_scale": 2.0, "good_steps_1": 3, "bad_steps": 4}
+  source = save(tmp_path, "w", **_SCALE, **own)
+  with pytest.raises(checkpoint.CheckpointError, match="--map NAME=NAME"):
+    checkpoint.convert(source, tmp_path / "a", "fp32")
+  result = checkpoint.convert(
+    source, tmp_path / "a", "fp32", mapping={"loss_scale": "loss_scale"}
+  )
+  assert result.written.keys() == {"w", *own}
+  result = checkpoint.convert(source, tmp_path / "b", "fp32", same_order=True)
+  assert result.written.keys() == {"w"}
+
+
+@pytest.mark.any_release
+def test_mappings_decide_on_the_rest(tmp_path):
+  """Checks the other power, the rest of a loss scale, and a new loss scale."""
+  source = save(
+    tmp_path, "w", "a/beta1_power", "a/beta2_power", scale=4.0, **_SCALE
+  )
+  result = checkpoint.convert(
+    source,
+    tmp_path / "new",
+    "contrib",
+    mapping={"b/beta2_power": "a/beta2_power", "s/loss_scale": "scale"},
+  )
+  assert result.renamed["b/beta1_power"] == "a/beta1_power"
+  assert {"s/good_steps", "s/bad_steps"} < set(result.added)
+  result = checkpoint.convert(
+    source,
+    tmp_path / "two",
+    "contrib",
+    mapping={"s/loss_scale": "current_loss_scale", "x": "w", "y": "w"},
+  )
+  assert result.renamed["s/good_steps"] == "good_steps"
+  assert result.renamed["x"] == result.renamed["y"] == "w"
+  new = reading.Checkpoint(str(tmp_path / "two"))
+  assert new.specs["s/good_steps"] == reading.TensorSpec("int32", ())
+  assert new.read_scalar("s/good_steps") == 1
+
+
+@pytest.mark.any_release
+def test_a_loss_scale_is_added(tmp_path):
+  source = save(tmp_path, "w", "s/beta1_power", "s/beta2_power")
+  result = checkpoint.convert(source, tmp_path / "new", "saver", reset=True)
+  assert set(result.changed) == {"current_loss_scale", "good_steps"}
+  assert "s/cond_1/beta1_power" in result.renamed
+  source = save(tmp_path, "w", current_loss_scale=[1.0, 2.0])
+  with pytest.raises(checkpoint.CheckpointError, match="of its own"):
+    checkpoint.convert(source, tmp_path / "bad", "saver", reset=True)
 
 
 @pytest.mark.any_release
@@ -376,30 +396,6 @@ def test_layouts_are_those_of_the_command_line(capsys):
   help_ = capsys.readouterr().out
   for layout in converting.LAYOUTS:
     assert layout in help_
-
-
-@pytest.mark.any_release
-def test_setting_leaves_the_variables_of_a_subclass(tmp_path):
-  """Checks that a user's own `LossScale` keeps its further variables."""
-
-  class Mine(tfl.DynamicLossScale):
-    def __init__(self):
-      super().__init__(2.0**10)
-      self.weight = self._add_weight("weight", 3.0, tf.float32)
-
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = tf1.get_variable("w", [], use_resource=True)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.MomentumOptimizer(0.1, 0.9), Mine()
-    )
-    opt.minimize(lambda: w * w, var_list=[w])
-    session.run(tf1.global_variables_initializer())
-    with session.as_default():
-      path = tf.train.Checkpoint(opt=opt, w=w).save(str(tmp_path / "old"))
-  new = checkpoint.convert(path, tmp_path / "new", "object", set_loss_scale=4)
-  (weight,) = (n for n in checkpoint.describe(path).keys if "/weight/" in n)
-  assert bundle.Bundle(str(tmp_path / "new")).read_scalar(weight) == 3
-  assert weight not in new.changed and len(new.changed) == 2
 
 
 if __name__ == "__main__":

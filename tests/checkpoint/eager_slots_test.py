@@ -197,7 +197,7 @@ def test_two_optimizers_of_one_kind(tmp_path):
   objects = make_objects(weights, first=made[0], second=made[1])
   with pytest.raises(
     checkpoint.CheckpointError,
-    match=r"it has slots .net/b/Momentum.*MomentumOptimizer has none before",
+    match=r"slots net/b/Momentum.*MomentumOptimizer has none before",
   ):
     checkpoint.restore(None, path, objects)
   assert_near(weights, make_weights())
@@ -209,16 +209,19 @@ def test_two_optimizers_of_one_kind(tmp_path):
 
 
 def test_slots_of_another_optimizer(tmp_path, caplog):
-  """Checks that slots are noted if all optimizers have some already."""
+  """Checks that slots without an optimizer are refused, or noted."""
   path, _ = run_old(OPTIMIZERS["momentum"], tmp_path)
   optimizer, weights = OPTIMIZERS["momentum"](), make_weights()
   build(optimizer, weights[:1])
+  objects = make_objects(weights, optimizer=optimizer)
+  lost = "net/b/Momentum went to no optimizer"
+  with pytest.raises(checkpoint.CheckpointError, match=lost):
+    checkpoint.restore(None, path, objects)
+  assert_near(weights, make_weights())
   with caplog.at_level("WARNING", "absl"):
-    report = checkpoint.restore(
-      None, path, make_objects(weights, optimizer=optimizer)
-    )
+    report = checkpoint.restore(None, path, objects, missing="initialize")
   for text in (str(report), report.summary, caplog.text):
-    assert "net/b/Momentum went to no optimizer" in text
+    assert lost in text
 
 
 def test_the_only_object(tmp_path):

@@ -2,24 +2,22 @@
 """Tests restores and conversions with a mapping from the user."""
 
 import helpers
-import proof_programs
-from proof_programs import GAN
-from proof_programs import get_program
-from proof_programs import PAIRS
-from proof_programs import restore_program
-from proof_programs import save_program
 import pytest
+import role_programs
+from role_programs import GAN
+from role_programs import get_program
+from role_programs import restore_program
+from role_programs import save_program
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint.files import bundle
-from tf_compat_lossscale.checkpoint.files import writer
-from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
-_folder_of_programs = proof_programs.folder_of_programs
+_folder_of_programs = role_programs.folder_of_programs
+NUMBERS = [("s10", "dynamic"), ("s2", "dynamic")]
 
 
 def test_the_mapping_decides(tmp_path):
@@ -91,12 +89,12 @@ def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
     restore_program(path, GAN, False, mapping=mapping)
 
 
-@pytest.mark.parametrize("v2", [False, True])
-@pytest.mark.parametrize("meta", [False, True])
-def test_some_variables_of_an_optimizer(meta, v2, tmp_path):
-  """Checks restores of some variables: the others count as evidence, too."""
-  optimizers = GAN if meta else GAN[:1]
-  path, values = save_program(tmp_path, optimizers, False, meta)
+@pytest.mark.parametrize(
+  ("optimizers", "v2"), [(GAN, False), (GAN[:1], False), (GAN[:1], True)]
+)
+def test_some_variables_of_an_optimizer(optimizers, v2, tmp_path):
+  """Checks restores of some variables: the others have a claim, too."""
+  path, values = save_program(tmp_path, optimizers, False)
   program = get_program(optimizers, v2)
   for wanted in (["loss_scale"], ["good_steps"], ["beta2"], ["w", "beta1"]):
     chosen = {
@@ -110,26 +108,10 @@ def test_some_variables_of_an_optimizer(meta, v2, tmp_path):
 
 
 @pytest.mark.any_release
-def test_mapped_weights_are_evidence(tmp_path):
-  """Checks that mapped weights show which powers and loss scales match."""
-  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
-  mapping = {
-    f"w{i}{slot}": f"w{1 - i}{slot}"
-    for i in range(2)
-    for slot in ("", "/Adam", "/Adam_1")
-  }
-  found, _ = restore_program(path, [("", "dynamic")] * 2, True, mapping=mapping)
-  assert found == {(i, what): values[1 - i, what] for i, what in found}
-
-
-@pytest.mark.any_release
-def test_a_mapping_against_the_proof(tmp_path):
-  """Checks that the mapping wins, and that it must map both loss scales."""
+def test_a_mapping_against_the_names(tmp_path):
+  """Checks that the mapping wins, and decides about both loss scales."""
   path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
   crossed = {"good_steps": "good_steps_1"}
-  with pytest.raises(checkpoint.CheckpointError, match="current_loss_scale_1"):
-    restore_program(path, [("", "dynamic")] * 2, False, mapping=crossed)
-  crossed["good_steps_1"] = "good_steps"
   found, _ = restore_program(
     path, [("", "dynamic")] * 2, False, mapping=crossed
   )
@@ -165,14 +147,14 @@ def test_a_mapping_to_none_initializes(tmp_path):
 
 @pytest.mark.any_release
 def test_the_command_line_maps(tmp_path, capsys):
-  path, _ = save_program(tmp_path, PAIRS["numbers"][0], False, meta=False)
+  path, _ = save_program(tmp_path, NUMBERS, False, meta=False)
   new = str(tmp_path / "new")
   command = ["convert", path, new, "--to=saver-v2"]
   with pytest.raises(SystemExit) as exit_:
     cli.main(command)
   assert exit_.value.code == 2
   (line,) = capsys.readouterr().err.splitlines()
-  assert "--map HERE=THERE" in line and "s10/cond_1/beta1_power" in line
+  assert "--map beta1_power=" in line and "s10/cond_1/beta1_power" in line
   for power in ("beta1_power", "beta2_power"):
     command += [f"--map={power}=s10/cond_1/{power}"]
     command += [f"--map={power}_1=s2/cond_1/{power}"]
@@ -192,19 +174,22 @@ def test_the_command_line_maps(tmp_path, capsys):
     ("a\nb\t", r"a\nb\t"),
     ("\0", r"\x00"),
     ("a: b ü", "a: b ü"),
-    ("\udcff€", r"\udcff\u20ac"),
+    ("€", r"\u20ac"),
   ],
 )
 def test_names_that_need_escapes(name, text, tmp_path):
   """Checks names as `inspect --keys` prints them, and with '='."""
   old, new = str(tmp_path / "old"), str(tmp_path / "new")
-  with writer.reserve(old) as file:
-    file.write({name: Literal("float32", 7.0), "b=": Literal("float32", 8.0)})
-    file.publish()
+  tf.raw_ops.SaveV2(
+    prefix=old,
+    tensor_names=[name.encode(), b"b="],
+    shape_and_slices=["", ""],
+    tensors=[tf.constant(7.0), tf.constant(8.0)],
+  )
   command = ["convert", old, new, "--to=saver"]
   command += [rf"--map=b\=={text}", rf"--map={text}=b\="]
   assert cli.main(command) == 0
-  made = bundle.Bundle(new)
+  made = Checkpoint(new)
   assert made.read_scalar("b=") == 7 and made.read_scalar(name) == 8
 
 

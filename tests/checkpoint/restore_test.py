@@ -165,6 +165,73 @@ def test_names_given(path):
       checkpoint.restore(session, path, variables=[kernel, kernel])
 
 
+@pytest.mark.any_release
+def test_one_tensor_for_two_variables(path):
+  """Checks a target network, and an average, that start from one weight."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    both = [variable(name, [5, 5]) for name in ("dense/kernel", "target/w")]
+    report = checkpoint.restore(
+      session, path, mapping={"target/w": "dense/kernel"}
+    )
+    assert [v.tolist() for v in session.run(both)] == [[1, 2], [1, 2]]
+  assert report.bridged == {"target/w": "dense/kernel"}
+  assert report.restored == {"dense/kernel": "dense/kernel"}
+
+
+@pytest.mark.any_release
+def test_weights_of_another_dtype(tmp_path):
+  def build(dtype, value=(1.0, 65504.0)):
+    return tf1.get_variable("w", initializer=np.array(value, dtype))
+
+  path = save(tmp_path, lambda: build("float16"))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = build("float32", (5.0, 5.0))
+    with pytest.raises(checkpoint.CheckpointError, match="cast=True"):
+      checkpoint.restore(session, path)
+    report = checkpoint.restore(session, path, cast=True)
+    assert session.run(w).tolist() == [1, 65504]
+    assert "float16" in report.proofs["w"]
+  path = save(tmp_path, lambda: build("float32"), "back")
+  large = save(tmp_path, lambda: build("float32", (1.0, 1e6)), "large")
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = build("float16", (5.0, 5.0))
+    session.run(w.initializer)
+    with pytest.raises(checkpoint.CheckpointError, match="cannot hold"):
+      checkpoint.restore(session, large, cast=True)
+    assert session.run(w).tolist() == [5, 5]
+    checkpoint.restore(session, path, cast=True)
+    assert session.run(w).tolist() == [1, 65504]
+  path = save(tmp_path, lambda: tf1.get_variable("w", initializer=[1, 2]), "i")
+  with tf.Graph().as_default(), tf1.Session() as session:
+    build("float32")
+    with pytest.raises(checkpoint.CheckpointError, match="is float32"):
+      checkpoint.restore(session, path, cast=True)
+
+
+@pytest.mark.any_release
+def test_objects_of_other_kinds(path):
+  """Checks lists, tuples and dicts, and what holds no variable."""
+
+  def make():
+    return tf.Variable([5.0, 5.0], name="dense/kernel")
+
+  for wrap in (
+    lambda v: [v],
+    lambda v: {"a": (v,)},
+    lambda v: {"a": {"b": [v]}},
+    lambda v: {"w": [v, tf.Module()]},
+  ):
+    kernel = make()
+    report = checkpoint.restore(None, path, wrap(kernel))
+    assert kernel.numpy().tolist() == [1, 2] and len(report.restored) == 1
+  for wrong in ({"a": 1}, "x", 5, {}, [], {"a": tf.Module()}, {"a": "x"}):
+    with pytest.raises(ValueError, match="objects"):
+      checkpoint.restore(None, path, wrong)
+  other = tf.Variable(1.0, name="other")
+  with pytest.raises(checkpoint.CheckpointError, match="other"):
+    checkpoint.restore(None, path, {"w": other}, missing="initialize")
+
+
 def test_damaged_data_is_not_assigned(path):
   data = f"{path}.data-00000-of-00001"
   content = bytearray(pathlib.Path(data).read_bytes())

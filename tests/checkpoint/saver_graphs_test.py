@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import _saver_keys
+from tf_compat_lossscale.checkpoint import saver_keys
 
 tf1 = tf.compat.v1
 
@@ -21,7 +21,7 @@ def test_a_saver_that_runs_after_something_else():
     updates = [count.assign_add(1.0), count.assign(w * 2.0), w.assign(count)]
     with tf.control_dependencies(updates):
       saver = tf1.train.Saver({"key": w})
-    found = _saver_keys.find_saved(graph, saver.saver_def)
+    found = saver_keys.find_saved(graph, saver.saver_def)
   assert found == ({"key": [w]}, [])
 
 
@@ -53,7 +53,7 @@ def test_values_that_are_cast_or_reshaped():
       tf.cast(restored(name, "cast", dtype=tf.float64), tf.float32),
     ]
     assigns = [tf1.assign(*pair) for pair in zip(variables, values)]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
+    found = saver_keys.find_saved(graph, saver_def_of("name", assigns))
   keys = ["plain", "reshaped", "cast"]
   assert found.variables == dict(zip(keys, map(list, zip(variables))))
   assert not found.others
@@ -67,7 +67,7 @@ def test_values_that_are_changed_on_their_way():
       v.assign(restored(name, "half") / 2.0),
       w.assign(restored(name, "w")),
     ]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
+    found = saver_keys.find_saved(graph, saver_def_of("name", assigns))
   assert found == ({"w": [w]}, ["half"])
 
 
@@ -79,7 +79,7 @@ def test_slices_that_are_not_the_variables():
       v.assign(restored(name, "k", "2 0,1")),
       w.assign(restored(name, "w")),
     ]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
+    found = saver_keys.find_saved(graph, saver_def_of("name", assigns))
   assert found == ({"w": [w]}, ["k"])
 
 
@@ -111,7 +111,7 @@ def test_graphs_that_do_not_show_it(how, tmp_path):
     saver_def = saver_def_of("name", ops)
     if how == "missing":
       saver_def.restore_op_name = "none"
-    assert _saver_keys.find_saved(graph, saver_def) is None
+    assert saver_keys.find_saved(graph, saver_def) is None
     saver = checkpoint.Saver(saver_def=saver_def)
     saver.restore(session, path)
     assert saver.last_report.initialized
@@ -124,7 +124,7 @@ def test_one_key_of_several_variables():
     v, w, x = (variable(f"v{i}", 1.0) for i in range(3))
     both = restored(name, "both")
     assigns = [v.assign(both), w.assign(both), x.assign(restored(name, "x"))]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
+    found = saver_keys.find_saved(graph, saver_def_of("name", assigns))
   assert found == ({"x": [x]}, ["both"])
 
 

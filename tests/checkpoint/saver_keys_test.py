@@ -14,9 +14,9 @@ from tensorflow.python.training import saver as tf_saver
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import restoring
-from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint import saver_keys
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
 
 tf1 = tf.compat.v1
 _METAS = sorted(helpers.GOLDENS.rglob("*.meta"))
@@ -90,7 +90,7 @@ def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
     assert read(f"{prefix}current_loss_scale") == 8
     # The same keys serve a saver that bridges nothing.
     own = checkpoint.Saver(saver_def=saver.saver_def)
-    found = _saver_keys.find_saved(session.graph, own.saver_def)
+    found = saver_keys.find_saved(session.graph, own.saver_def)
     name = f"{prefix}w"
     key = "w/ExponentialMovingAverage"
     assert [v.op.name for v in found.variables[key]] == [name]
@@ -105,7 +105,7 @@ def test_goldens(meta, scope):
   """Checks savers of old releases, whose keys are the variables' names."""
   with tf.Graph().as_default() as graph:
     saver = checkpoint.import_meta_graph(meta, import_scope=scope)
-    found = _saver_keys.find_saved(graph, saver.saver_def)
+    found = saver_keys.find_saved(graph, saver.saver_def)
     ours = tf1.global_variables()
     prefix = f"{scope}/" if scope else ""
     assert not found.others
@@ -178,7 +178,7 @@ def test_random_savers(case, tmp_path):
   with tf.Graph().as_default() as graph, tf1.Session() as session:
     variable("before", 0.0)
     saver = checkpoint.import_meta_graph(f"{path}.meta", import_scope=scope)
-    found = _saver_keys.find_saved(graph, saver.saver_def)
+    found = saver_keys.find_saved(graph, saver.saver_def)
     assert not found.others
     assert set(found.variables) == set(reader.get_variable_to_shape_map())
     in_order = tf1.global_variables()
@@ -191,7 +191,7 @@ def test_random_savers(case, tmp_path):
       np.testing.assert_array_equal(value, reader.get_tensor(key))
     # A restore expects the dtypes and shapes in the checkpoint.
     session.run(tf1.global_variables_initializer())
-    opened = bundle.Bundle(path)
+    opened = Checkpoint(path)
     targets = restoring.Targets(found.variables)
     assert set(targets.tensors) == set(opened.specs)
     for name, tensor in targets.tensors.items():
@@ -267,7 +267,7 @@ def test_one_meta_graph_twice(tmp_path):
       saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
       saver.restore(session, path)
       assert read(f"{scope}/w").tolist() == average.tolist()
-    found = _saver_keys.find_saved(graph, saver.saver_def)
+    found = saver_keys.find_saved(graph, saver.saver_def)
     assert all(
       v.op.name.startswith("second/") for (v,) in found.variables.values()
     )
@@ -312,7 +312,7 @@ def test_what_is_no_variable(tmp_path):
       paths[scale] = saver.save(session, str(tmp_path / str(scale)))
   with tf.Graph().as_default() as graph, tf1.Session() as session:
     saver = checkpoint.import_meta_graph(f"{paths[True]}.meta")
-    found = _saver_keys.find_saved(graph, saver.saver_def)
+    found = saver_keys.find_saved(graph, saver.saver_def)
     assert len(found.others) == 2 and "w" in found.variables
     with pytest.raises(
       checkpoint.CheckpointError, match=r"only variables can .*-keys"
@@ -329,14 +329,14 @@ def test_a_variable_on_several_replicas(tmp_path):
     with strategy.scope():
       tf.Variable(1.0, name="v")
     saver = tf1.train.Saver()
-    found = _saver_keys.find_saved(graph, saver.saver_def)
+    found = saver_keys.find_saved(graph, saver.saver_def)
     session.run(tf1.global_variables_initializer())
     path = saver.save(session, str(tmp_path / "model"))
   # The second replica's variable has its own key.
   assert [*found.variables] == ["v", "v/replica_1"] and not found.others
   with tf.Graph().as_default() as graph, tf1.Session() as session:
     saver = checkpoint.import_meta_graph(f"{path}.meta")
-    found = _saver_keys.find_saved(graph, saver.saver_def)
+    found = saver_keys.find_saved(graph, saver.saver_def)
     assert [*found.variables] == ["v", "v/replica_1"] and not found.others
     saver.restore(session, path)
     assert read("v") == read("v/replica_1") == 1

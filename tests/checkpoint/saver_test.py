@@ -70,6 +70,39 @@ def test_monitored_sessions(how, tmp_path):
   np.testing.assert_allclose(w, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("how", ["session", "saver", "deferred"])
+def test_a_graph_that_has_a_saver(how, tmp_path):
+  """Checks a graph that TensorFlow's own session failed in, as in a notebook.
+
+  The same holds for a saver that the program added itself.
+  """
+  folder = str(tmp_path)
+  with helpers.control_flow(False), tf.Graph().as_default():
+    adam_on(["net"])
+    tf1.train.get_or_create_global_step()
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      tf1.train.Saver().save(session, folder + "/model", 0)
+  with helpers.control_flow(True), tf.Graph().as_default():
+    adam_on(["net"])
+    tf1.train.get_or_create_global_step()
+    if how != "session":
+      saver = tf1.train.Saver(defer_build=how == "deferred")
+      tf1.add_to_collection(tf1.GraphKeys.SAVERS, saver)
+    else:
+      with pytest.raises(tf.errors.NotFoundError):
+        tf1.train.MonitoredTrainingSession(checkpoint_dir=folder)
+    for _ in range(2):  # The second time, the graph has our saver.
+      with checkpoint.MonitoredTrainingSession(
+        checkpoint_dir=folder,
+        save_checkpoint_secs=None,
+        save_summaries_steps=None,
+        log_step_count_steps=None,
+      ) as session:
+        name = "beta1_power/Read/ReadVariableOp:0"
+        assert session.run(name) == np.float32(0.53)
+
+
 def run_anew(steps):
   with tf.Graph().as_default(), tf1.Session() as session:
     global_step = tf1.train.get_or_create_global_step()

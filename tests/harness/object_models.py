@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.checkpoint import _restoring_objects
-from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint import objects
+from tf_compat_lossscale.checkpoint import reading
 
 tf1 = tf.compat.v1
 INNER = {
@@ -115,6 +115,6 @@ class Model:
 
   def restore(self, path, **kwargs):
     """Restores the model by object; returns the report."""
-    return _restoring_objects.restore_objects(
-      self.session, bundle.Bundle(path), self.objects, **kwargs
+    return objects.restore_objects(
+      self.session, reading.Checkpoint(path), self.objects, **kwargs
     )

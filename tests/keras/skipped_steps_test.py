@@ -158,7 +158,7 @@ def test_another_path_to_the_same_variables():
   assert run.skips() == 0
 
 
-def test_our_own_restore_and_convert(tmp_path):
+def test_our_own_restore(tmp_path):
   run = Run()
   objects = {"model": run.model, "optimizer": run.optimizer}
   checkpoint.restore(None, path_of(_OLD), objects)
@@ -178,11 +178,6 @@ def test_our_own_restore_and_convert(tmp_path):
       key for key in {**report.restored, **report.bridged} if "/m" in key
     ]
     assert len(slots) >= 2, report
-  converted = str(tmp_path / "converted")
-  checkpoint.convert(path_of(_OLD), converted, "keras2")
-  assert Run().restore(converted).skips() == 0
-  checkpoint.convert(path_of(_NEW), converted + "-new", "keras2")
-  assert Run().restore(converted + "-new").skips() == 1
 
 
 def compiled(path):

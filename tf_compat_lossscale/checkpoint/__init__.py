@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.converting import convert
   from tf_compat_lossscale.checkpoint.describing import describe
-  from tf_compat_lossscale.checkpoint.description import Description
-  from tf_compat_lossscale.checkpoint.description import LossScaleState
-  from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
-    CheckpointError,
-  )
+  from tf_compat_lossscale.checkpoint.describing import Description
+  from tf_compat_lossscale.checkpoint.describing import LossScaleState
+  from tf_compat_lossscale.checkpoint.reading import CheckpointError
   from tf_compat_lossscale.checkpoint.report import Conversion
   from tf_compat_lossscale.checkpoint.report import Report
   from tf_compat_lossscale.checkpoint.restoring import restore
@@ -50,10 +48,10 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
   __getattr__, __dir__ = load_lazily(
     __name__,
     {
-      "CheckpointError": "files.checkpoint_error",
+      "CheckpointError": "reading",
       "Conversion": "report",
-      "Description": "description",
-      "LossScaleState": "description",
+      "Description": "describing",
+      "LossScaleState": "describing",
       "MonitoredTrainingSession": "saver",
       "Report": "report",
       "Saver": "saver",

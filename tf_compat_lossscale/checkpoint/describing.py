@@ -1,56 +1,182 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes checkpoints, without TensorFlow."""
+"""Describes checkpoints: their format, their API and their loss scales."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import functools
+import dataclasses
+import math
 import os
 import re
+import shlex
 from typing import Any
 
-from tf_compat_lossscale.checkpoint import description as kinds
-from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint.description import Description
-from tf_compat_lossscale.checkpoint.description import LossScaleState
-from tf_compat_lossscale.checkpoint.files import consistency
-from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
-from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.object_graph import Node
-from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.layouts import evidence
-from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import policy_weights
-from tf_compat_lossscale.checkpoint.layouts import slots
-from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
+from tf_compat_lossscale.checkpoint.slots import ROLES
 
-_Path = Callable[[], str]
+SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
+KERAS_22, KERAS_23 = "Keras <=2.2", "Keras 2.3+"
+KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
+ENVIRONMENT = "NVIDIA's TensorFlow 1"  # By its environment variables.
+# What slots are called by name -> the optimizer.
+_OPTIMIZERS = {
+  **{name: name for name in ROLES},
+  "LazyAdam": "LazyAdam",
+  "adam_m": "BERT's AdamWeightDecay",
+  "lamb_m": "LAMB",
+}
 # Slots in an object graph that only TensorFlow 1's optimizers call so.
 _OWN_SLOTS = {
   frozenset({"accum", "accum_update"}): "Adadelta",
   frozenset({"accum", "linear"}): "Ftrl",
 }
-_LONG = 1000  # Characters of a path from which on it is abbreviated.
+_SMALL = 64 << 20  # Bytes up to which every tensor is read.
+_V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
+# NVIDIA's dnnlib, as in StyleGAN, has the logarithm of a loss scale.
+_LOGARITHM = "loss_scaling_var"
+
+
+@dataclasses.dataclass(frozen=True)
+class LossScaleState:
+  """A loss scale in a checkpoint.
+
+  Attributes:
+    value: The loss scale.
+    good_steps: The number of finite steps since the loss scale last changed, or
+      None.
+    bad_steps: The number of steps that were not finite since the loss scale's
+      hysteresis was filled, which tf.contrib and `policies.GrowthBackoff`
+      count; None for others.
+    names: The names of the variables: those of a Saver, or paths of objects.
+    skipped_steps: The number of all steps that were not finite, which only the
+      loss scales of `policies` count; None for others.
+  """
+
+  value: float
+  good_steps: int | None = None
+  bad_steps: int | None = None
+  names: tuple[str, ...] = ()
+  skipped_steps: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+  """The result of `describe`.
+
+  Attributes:
+    path: The checkpoint's prefix.
+    kind: 'saver' (variables by name), 'object' (`tf.train.Checkpoint`) or
+      'saved_model'.
+    api: The API of the loss scale and the optimizer: 'contrib', 'compat.v1',
+      "NVIDIA's TensorFlow 1" (an optimizer with a loss scale by environment
+      variables; by name its checkpoints are those of 'compat.v1'),
+      'Keras <=2.2' (that is, TensorFlow 1.14 to 2.2), 'Keras 2.3+' (and
+      `optimizers.legacy`), 'Keras 2.11+' (its newer optimizers), 'Keras 3';
+      'compat.v1, contrib' if it has loss scales of both; or None if the
+      checkpoint does not show it.
+    step: The global step, or the optimizer's iterations; None if unknown.
+    release: The TensorFlow that wrote the checkpoint, if a SavedModel or a
+      MetaGraph beside the checkpoint has the release.
+    control_flow: 'v1' or 'v2', if the MetaGraph beside the checkpoint has conds
+      of one kind. Names prove nothing: a program may have scopes called `cond`.
+    loss_scales: The dynamic loss scales. A fixed loss scale has no state.
+    inner_optimizer: The optimizers that have such slots, separated by commas;
+      None if the names of slots do not show them.
+    notes: What the names suggest and do not show, and how the checkpoint was
+      chosen if the path left a choice, in sentences.
+    keys: Name -> dtype and shape of every tensor.
+    checked: Whether every tensor was read and compared with its checksum. The
+      values in this description were compared in any case.
+  """
+
+  path: str
+  kind: str
+  api: str | None = None
+  step: int | None = None
+  release: str | None = None
+  control_flow: str | None = None
+  loss_scales: tuple[LossScaleState, ...] = ()
+  inner_optimizer: str | None = None
+  notes: tuple[str, ...] = ()
+  keys: dict[str, TensorSpec] = dataclasses.field(default_factory=dict)
+  checked: bool = False
+
+  @property
+  def advice(self) -> str:
+    """The way to use the checkpoint today: a sentence with what to type."""
+    path = repr(self.path)
+    if any(not _is_usable(state.value) for state in self.loss_scales):
+      return f"Its loss scale has run away: {self._repair()}"
+    scaled = "" if self.loss_scales else " (it has no dynamic loss scale)"
+    if self.kind == SAVER:
+      return (
+        f"Restore it with tf_compat_lossscale.checkpoint.Saver().restore("
+        f"session, {path}), which bridges names and a missing loss "
+        f"scale{scaled}."
+      )
+    if self.kind == SAVED_MODEL:
+      folder = repr(os.path.dirname(os.path.dirname(self.path)))
+      return (
+        f"Load it with tf_compat_lossscale.keras.load_model({folder}), which "
+        "brings the loss scale back."
+        if self.api in (KERAS_22, KERAS_23, KERAS_211)
+        else f"Load it with tf.saved_model.load({folder})."
+      )
+    if self.api in (KERAS_22, KERAS_23):
+      return (
+        f"Restore it with tf.train.Checkpoint(…).read({path}), and in it "
+        "tf_compat_lossscale.keras.LossScaleOptimizer around an optimizer of "
+        "tf.keras.optimizers.legacy (Keras 2)."
+      )
+    if self.api in (KERAS_211, KERAS_3):
+      return (
+        f"Restore it with tf.train.Checkpoint(…).read({path}), and in it an "
+        f"optimizer of the same generation ({self.api})."
+      )
+    return (
+      f"Restore it with tf_compat_lossscale.checkpoint.restore(None, {path}, "
+      f"objects), objects called as in the file{scaled}; in TensorFlow 1's "
+      "style with the session instead of None."
+    )
+
+  def _repair(self) -> str:
+    """Returns how to set the loss scale before training goes on."""
+    if self.kind == SAVER:
+      is_contrib = self.api == names.CONTRIB
+      conds = any(names.get_cond_number(key) is not None for key in self.keys)
+      v1 = conds if self.control_flow is None else self.control_flow == "v1"
+      to = names.CONTRIB if is_contrib else "saver" if v1 else "saver-v2"
+      paths = map(shlex.quote, (self.path, self.path + "-repaired"))
+      return f"tf-lossscale convert {' '.join(paths)} --to={to} --reset"
+    anew = {name: None for state in self.loss_scales for name in state.names}
+    return (
+      "leave it out: tf_compat_lossscale.checkpoint.restore(None, "
+      f"{self.path!r}, objects, mapping={anew})"
+    )
+
+
+def _is_usable(value: float) -> bool:
+  """Returns whether training can go on with a loss scale."""
+  return math.isfinite(value) and value >= 1
 
 
 def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   """Describes a checkpoint: its format, its API and its loss scales.
 
-  Nothing in the file is executed. TensorFlow is imported for paths of its file
-  systems alone.
+  Nothing in the file is executed.
 
   Args:
     path: A checkpoint's prefix, its '.index', a folder or its file 'checkpoint'
-      (the latest checkpoint) or a SavedModel. Paths such as
-      gs://bucket/model.ckpt-1000, on TensorFlow's file systems, are read by
-      `tf.io.gfile`.
-    verify: Whether to compare every byte with its checksum, whatever the size.
-      Checkpoints of up to 64 MiB are always compared.
+      (the latest checkpoint) or a SavedModel, also on TensorFlow's other file
+      systems, such as gs://bucket/model.ckpt-1000.
+    verify: Whether to read all tensors, whatever their size, so that each is
+      compared with its checksum. Up to 64 MiB, they are always read.
 
   Returns:
     The description.
@@ -59,277 +185,269 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
     CheckpointError: The checkpoint is missing or damaged, or the file is of
       another kind.
   """
-  path = os.fspath(path)
-  return consistency.read_consistently(
-    lambda: paths.find(path).path, lambda bundle: _describe(bundle, verify)
-  )
+  return reading.read_consistently(path, lambda each: _describe(each, verify))
 
 
-def _describe(bundle: Bundle, verify: bool) -> Description:
+def _describe(checkpoint: Checkpoint, verify: bool) -> Description:
   """Describes an open checkpoint."""
-  found = paths.find_at_prefix(bundle.prefix)
-  checked = verify or bundle.is_small
+  checked = verify or checkpoint.size <= _SMALL
   if checked:
-    bundle.check()
-  if OBJECT_GRAPH in bundle.specs:
-    facts = _describe_objects(bundle, ObjectGraph.read(bundle))
-  else:
-    facts = _describe_names(bundle)
-  if found.kind == kinds.SAVED_MODEL:
-    facts["kind"] = found.kind
-    facts["release"] = _meta_graph.read_saved_model_release(found.folder)
+    for name in checkpoint.specs:
+      checkpoint.read(name)
+  meta = checkpoint.meta_graph
+  facts = (
+    _describe_names(checkpoint)
+    if checkpoint.object_graph is None
+    else _describe_objects(checkpoint)
+  )
+  if checkpoint.saved_model is not None:
+    facts["kind"] = SAVED_MODEL
+  release = meta.meta_info_def.tensorflow_version if meta else ""
   if facts["step"] is None:
-    facts["step"] = _find_step_in_path(found.path)
+    match = re.search(r"-([0-9]+)\Z", checkpoint.prefix)
+    facts["step"] = int(match[1]) if match else None
   return Description(
-    path=found.path,
-    keys=bundle.specs,
+    path=checkpoint.prefix,
+    release=f"TensorFlow {release}" if release else None,
+    control_flow=_find_control_flow(meta) if meta else None,
+    keys=checkpoint.specs,
     checked=checked,
+    notes=(*checkpoint.notes, *facts.pop("notes", ())),
     **facts,
   )
 
 
-def _find_step_in_path(path: str) -> int | None:
-  """Returns the number at the end of a prefix, such as model.ckpt-10."""
-  match = re.search(r"-([0-9]+)\Z", path)
-  return int(match[1]) if match else None
+def _find_control_flow(meta: Any) -> str | None:
+  """Returns 'v1' or 'v2', if a MetaGraph has conds of one kind."""
+  ops = {node.op for node in meta.graph_def.node}
+  is_v1, is_v2 = not ops.isdisjoint(_V1), not ops.isdisjoint(_V2)
+  return ("v1" if is_v1 else "v2") if is_v1 != is_v2 else None
 
 
-def _describe_names(bundle: Bundle) -> dict[str, Any]:
+def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  bundle.largest_meta_graph = _meta_graph.LARGEST_TO_DESCRIBE
-  meta, ignored = bundle.meta_graph
-  tensors = bundle.specs
-  inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
-  if any(inventory.scales):
-    inventory.gather_evidence()  # The user may have variables of such names.
-  # A MetaGraph may know loss scales that were not saved.
-  scales = [s for s in inventory.scales.known if s.names[0] in tensors]
-  incomplete = [
+  specs = checkpoint.specs
+  scales = names.find_scales(specs)
+  likely = [
     scale
-    for scale in inventory.scales.incomplete
-    if inventory.is_likely_scale(scale)
-    or (
-      inventory.get_served(scale.names[0])
-      and not inventory.is_constant(scale.names[0])
-    )
+    for scale in scales.incomplete
+    # The name `loss_scale` alone is too common.
+    if scale.api == names.COMPAT or specs.keys() & set(scale.names[1:])
   ]
-  further = policy_weights.find_further(tensors, scales)
-  proven = [s for s in incomplete if inventory.get_served(s.names[0])]
-  api = ", ".join(sorted({s.api for s in [*scales, *proven]})) or None
-  if meta and not scales and not incomplete and not api:
-    api = names.CONTRIB if evidence.was_applied_by_contrib(meta) else api
+  states = [_read_state(checkpoint, s) for s in [*scales.known, *likely]]
   steps = [
     name
-    for name, tensor in tensors.items()
-    if names.split_scope(name)[1] == "global_step" and not tensor.shape
+    for name, spec in specs.items()
+    if names.split_scope(name)[1] == "global_step"
+    and not spec.shape
+    and spec.dtype in names.INTEGERS
   ]
+  bases = {names.get_base(slot) for slot, _ in names.find_slots(specs)}
+  found = {_OPTIMIZERS[base] for base in bases & _OPTIMIZERS.keys()}
   return {
-    "kind": kinds.SAVER,
-    "api": api,
-    "release": meta and meta.release,
-    "control_flow": meta and meta.control_flow,
-    "inner_optimizer": _find_optimizers(tensors),
-    "loss_scales": tuple(
-      _read_state(bundle, scale, further.get(scale.names[0], {}))
-      for scale in [*scales, *incomplete]
-    ),
-    "notes": (
-      *([ignored] if ignored else []),
-      *_note_dead(inventory, scales),
-    ),
-    "step": int(bundle.read_scalar(steps[0])) if steps else None,
+    "kind": SAVER,
+    "api": ", ".join(sorted({scale.api for scale in scales.known})) or None,
+    "inner_optimizer": ", ".join(sorted(found)) or None,
+    "loss_scales": tuple(states),
+    "notes": tuple(_note_likenesses(checkpoint, scales, likely)),
+    "step": int(checkpoint.read_scalar(steps[0])) if steps else None,
   }
 
 
-def _find_optimizers(all_names: Iterable[str]) -> str | None:
-  """Returns the optimizers after which TensorFlow 1 calls slots; or None."""
-  found = {names.get_base(slot) for slot, _ in names.find_slots(all_names)}
-  return ", ".join(sorted(found & slots.ROLES.keys())) or None
-
-
-def _find_optimizer(node: Node) -> str | None:
-  """Returns the optimizer whose slots an object has, or None."""
-  found = {slot.name for slot in node.slots} - {"vhat"}
-  kind = slots.find_kind(found) or _OWN_SLOTS.get(frozenset(found))
-  is_keras = "iter" in node.children
-  return "SGD" if is_keras and kind == "Momentum" else kind
-
-
-def _note_dead(
-  inventory: Inventory, scales: Sequence[names.ScaleNames]
+def _note_likenesses(
+  checkpoint: Checkpoint,
+  scales: names.FoundScales,
+  likely: Sequence[names.ScaleNames],
 ) -> Iterator[str]:
-  """Yields a sentence for each loss scale that nothing depends on."""
-  alive = {name for scale in scales for name in scale.names}
-  first = next(iter(names.SCALE_TENSORS[names.COMPAT]))
-  for name in inventory.tensors:
-    if names.get_base(name) != first or name in alive or not alive:
-      continue
-    if inventory.belongs_to_user(name):
-      scope, last = names.split_scope(name)
-      number = names.split_number(last)[1]
-      members = [
-        scope + names.add_number(base, number)
-        for base in names.SCALE_TENSORS[names.COMPAT]
-      ]
-      listed = ", ".join(n for n in members if n in inventory.tensors)
+  """Yields a sentence for what is called like a loss scale, and may be none."""
+  specs = checkpoint.specs
+  for scale in scales.incomplete:
+    missing = ", ".join(n for n in scale.names if n not in specs)
+    name = scale.names[0]
+    value = checkpoint.read_scalar(name)
+    kind = "has the name of" if scale in likely else "may be"
+    yield (
+      f"{name} ({value:.9g}) {kind} a loss scale's variable, but {missing} "
+      "is missing: it may as well be the program's own"
+    )
+  if scales.unclear:
+    yield (
+      f"{', '.join(sorted(scales.unclear))} have names of a loss scale's "
+      "variables, but there are more of one kind than of another: some are the "
+      "program's own"
+    )
+  for name in sorted(scales.counters):
+    yield (
+      f"{name} has the name of a loss scale's counter, but there is no loss "
+      "scale beside it: it is probably the program's own"
+    )
+  for name, spec in specs.items():
+    if names.get_base(name) == _LOGARITHM and not spec.shape:
       yield (
-        f"dead: {listed}: no weight depends on it, as a Horovod wrapper around "
-        "an optimizer of NVIDIA's TensorFlow 1 leaves one"
+        f"{name} ({checkpoint.read_scalar(name):.9g}) has the name under which "
+        "NVIDIA's dnnlib (StyleGAN) keeps the logarithm to base 2 of a loss "
+        "scale; it restores as any variable"
       )
 
 
 def _read_state(
-  bundle: Bundle, scale: names.ScaleNames, further: Mapping[str, str]
+  checkpoint: Checkpoint, scale: names.ScaleNames
 ) -> LossScaleState:
-  """Returns the state of a loss scale in a checkpoint by names.
-
-  Args:
-    bundle: The checkpoint.
-    scale: The variables of the loss scale.
-    further: The variables that only a policy has, by their base names.
-  """
-  values = [
-    bundle.read_scalar(name) if name in bundle.specs else None
-    for name in scale.names
-  ]
+  """Returns the state of a loss scale in a checkpoint by names."""
+  listed = (*names.SCALE_TENSORS[scale.api], *names.COUNTS)
+  found = {
+    base: name
+    for base, name in zip(listed, (*scale.names, *scale.counts))
+    if name in checkpoint.specs
+  }
   return _make_state(
-    values,
-    (
-      *(name for name in scale.names if name in bundle.specs),
-      *further.values(),
-    ),
-    {base: bundle.read_scalar(name) for base, name in further.items()},
+    {base: checkpoint.read_scalar(name) for base, name in found.items()},
+    found.values(),
   )
 
 
 def _make_state(
-  values: Sequence[Any], found: tuple[str, ...], further: Mapping[str, Any]
+  values: Mapping[str, Any], found: Iterable[str]
 ) -> LossScaleState:
   """Returns a loss scale's state.
 
   Args:
-    values: The scale, the good steps and, for tf.contrib, the bad steps.
+    values: Name in any API -> value; the loss scale first.
     found: The names of the variables.
-    further: The values of the variables that only a policy has, by their base
-      names.
   """
-  scale, good, bad = (*values, None, None)[:3]
+  good = values.get("good_steps", values.get(names.KERAS_3[1]))
   return LossScaleState(
-    float(scale),
+    float(next(iter(values.values()))),
     good,
-    further.get(policy_weights.SPENT, bad),
-    found,
-    skipped_steps=further.get(policy_weights.SKIPPED),
+    values.get(names.SPENT, values.get("bad_steps")),
+    tuple(found),
+    skipped_steps=values.get(names.SKIPPED),
   )
 
 
-def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
+def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
   """Describes a checkpoint by its object graph."""
-  states, inner, steps = [], set(), []
+  graph = checkpoint.object_graph
+  nodes = [reading.get_children(node) for node in graph.nodes]
+  slots = [{s.slot_name for s in node.slot_variables} for node in graph.nodes]
+  states, inner = [], set()
+  steps: list[int | None] = []
   api = None
-  paths_of = graph.find_paths()
-  for number in paths_of:
-    node = graph.nodes[number]
-    path = functools.partial(paths_of.abbreviate, number, _LONG)
-    if node.slots or "iter" in node.children or "_iterations" in node.children:
-      inner.add(_find_optimizer(node))
+  for number, path in reading.find_paths(graph).items():
+    children = nodes[number]
+    if slots[number] or "iter" in children or "_iterations" in children:
+      inner.add(_find_optimizer(slots[number], "iter" in children))
       steps += [
-        _read_scalar(bundle, graph, node, "iter"),
-        _read_scalar(bundle, graph, node, "_iterations"),
+        _read_child(checkpoint, children, "iter"),
+        _read_child(checkpoint, children, "_iterations"),
       ]
-    generation = _find_generation(graph, number)
+    generation = _find_generation(checkpoint, nodes, number)
     if generation:
-      scale_api, state = _read_scale(bundle, graph, node, path)
-      api = names.CONTRIB if scale_api == names.CONTRIB else generation
+      is_contrib, state = _read_scale(checkpoint, nodes, number, path)
+      api = names.CONTRIB if is_contrib else generation
       states += [state] if state else []
-  global_step = _read_scalar(bundle, graph, graph.nodes[0], "global_step")
-  if global_step is None:
-    global_step = max((s for s in steps if s is not None), default=None)
+  step = _read_child(checkpoint, nodes[0], "global_step")
+  if step is None:
+    step = max((s for s in steps if s is not None), default=None)
   return {
-    "kind": kinds.OBJECT,
+    "kind": OBJECT,
     "api": api,
     "inner_optimizer": ", ".join(sorted(filter(None, inner))) or None,
     "loss_scales": tuple(states),
-    "step": global_step,
+    "step": step,
   }
+
+
+def _find_optimizer(slots: set[str], is_keras: bool) -> str | None:
+  """Returns the optimizer whose slots an object has, or None."""
+  found = slots - {"vhat"}
+  kind = _OWN_SLOTS.get(frozenset(found))
+  for name, (*_, roles) in ROLES.items():
+    is_part = name == "RMSProp" and "rms" in found and found < {*roles}
+    if kind is None and (found == {*roles} or is_part):
+      kind = name
+  return "SGD" if is_keras and kind == "Momentum" else kind
 
 
 def _read_scale(
-  bundle: Bundle, graph: ObjectGraph, node: Node, path: _Path
-) -> tuple[str, LossScaleState | None]:
+  checkpoint: Checkpoint, nodes: list[dict[str, int]], number: int, path: str
+) -> tuple[bool, LossScaleState | None]:
   """Reads an optimizer's loss scale.
 
   Returns:
-    The API, '' for Keras 3; and the state, None if there is none.
+    Whether it is tf.contrib's; and the state, None if there is none.
   """
-  if names.KERAS_3_SCALE in node.children:
-    api, wanted, prefix = "", list(names.KERAS_3), ""
+  children = nodes[number]
+  is_contrib = False
+  if names.KERAS_3_SCALE in children:
+    wanted = list(names.KERAS_3)
+  elif names.LOSS_SCALE in children:
+    children = nodes[children[names.LOSS_SCALE]]
+    path = f"{path}/{names.LOSS_SCALE}".lstrip("/")
+    is_contrib = names.LOSS_SCALE in children  # The variable in tf.contrib.
+    wanted = list(
+      names.SCALE_TENSORS[names.CONTRIB if is_contrib else names.COMPAT]
+    )
   else:
-    node = graph.nodes[node.children.get(names.LOSS_SCALE, 0)]
-    prefix = "/loss_scale"
-    contrib = "loss_scale" in node.children  # The variable in tf.contrib.
-    api = names.CONTRIB if contrib else names.COMPAT
-    wanted = list(names.SCALE_TENSORS[api])
-  counts = sorted(policy_weights.COUNTS)
-  further = [name for name in counts if name in node.children]
+    return False, None
   values = {
-    name: _read_scalar(bundle, graph, node, name) for name in wanted + further
+    name: _read_child(checkpoint, children, name)
+    for name in (*wanted, *names.COUNTS)
   }
   if values[wanted[0]] is None:
-    return api, None
-  begin = path() + prefix
-  found = tuple(
-    f"{begin}/{name}".lstrip("/")
-    for name, value in values.items()
-    if value is not None
-  )
-  return api, _make_state(
-    [values[name] for name in wanted], found, {n: values[n] for n in further}
+    return is_contrib, None
+  found = {name: v for name, v in values.items() if v is not None}
+  return is_contrib, _make_state(
+    found, [f"{path}/{name}".lstrip("/") for name in found]
   )
 
 
-def _read_scalar(
-  bundle: Bundle, graph: ObjectGraph, node: Node, name: str
+def _read_child(
+  checkpoint: Checkpoint, children: Mapping[str, int], name: str
 ) -> Any:
   """Returns the value of an object's scalar variable; None if there is none."""
-  number = node.children.get(name)
-  attribute = None if number is None else graph.find_value(number)
-  spec = bundle.specs.get(attribute.key) if attribute else None
-  if attribute is None or spec is None or spec.shape:
+  if name not in children:
     return None
-  return bundle.read_scalar(attribute.key)
+  key = reading.get_key(checkpoint.object_graph.nodes[children[name]])
+  if not key or key not in checkpoint.specs or checkpoint.specs[key].shape:
+    return None
+  return checkpoint.read_scalar(key)
 
 
-def _find_generation(graph: ObjectGraph, number: int) -> str | None:
+def _find_generation(
+  checkpoint: Checkpoint, nodes: list[dict[str, int]], number: int
+) -> str | None:
   """Returns the API of an optimizer with a loss scale; None for others."""
-  node = graph.nodes[number]
-  if (
-    names.KERAS_3_SCALE in node.children and "inner_optimizer" in node.children
-  ):
-    return kinds.KERAS_3
-  scale = node.children.get(names.LOSS_SCALE)
-  if scale is not None and graph.find_value(scale):
+  children = nodes[number]
+  if names.KERAS_3_SCALE in children and "inner_optimizer" in children:
+    return KERAS_3
+  graph = checkpoint.object_graph
+  scale = children.get(names.LOSS_SCALE)
+  if scale is not None and reading.get_key(graph.nodes[scale]):
     return None  # The user's variable.
-  if scale is None and not _shares_counter(graph, node):
+  if scale is None and not _shares_counter(nodes, children):
     return None
-  if "_iterations" in node.children:
-    return kinds.KERAS_211
-  if "iter" in node.children:
-    return kinds.KERAS_23
-  if names.BASE_OPTIMIZER not in node.children:
+  if "_iterations" in children:
+    return KERAS_211
+  if "iter" in children:
+    return KERAS_23
+  if names.BASE_OPTIMIZER not in children:
     # Other objects may have a child `loss_scale`, too.
-    others = node.children.keys() - {"beta1_power", "beta2_power"}
+    others = children.keys() - {"beta1_power", "beta2_power"}
     own = others == {names.LOSS_SCALE} and number
-    return kinds.ENVIRONMENT if own or node.slots else None
-  base = graph.nodes[node.children[names.BASE_OPTIMIZER]]
-  return kinds.KERAS_22 if "iter" in base.children else names.COMPAT
+    has_slots = bool(graph.nodes[number].slot_variables)
+    return ENVIRONMENT if own or has_slots else None
+  base = nodes[children[names.BASE_OPTIMIZER]]
+  return KERAS_22 if "iter" in base else names.COMPAT
 
 
-def _shares_counter(graph: ObjectGraph, node: Node) -> bool:
+def _shares_counter(
+  nodes: list[dict[str, int]], children: Mapping[str, int]
+) -> bool:
   """Returns whether an optimizer counts by the counter of its inner one.
 
   So does Keras's LossScaleOptimizer, which has no child for a fixed loss scale.
   """
-  inner = graph.nodes[node.children.get(names.BASE_OPTIMIZER, 0)].children
-  counters = {"iter", "_iterations"} & node.children.keys() & inner.keys()
-  return any(node.children[name] == inner[name] for name in counters)
+  inner = nodes[children.get(names.BASE_OPTIMIZER, 0)]
+  counters = {"iter", "_iterations"} & children.keys() & inner.keys()
+  return any(children[name] == inner[name] for name in counters)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
-from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.layouts import problems
+from tf_compat_lossscale.checkpoint import matching
+from tf_compat_lossscale.checkpoint.reading import escape
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Report:
     path: The checkpoint.
     restored: Variable -> the key of the checkpoint that it was restored from,
       found by the variable's own name or object path.
-    bridged: Variable -> the key that it was restored from, found otherwise.
+    bridged: Variable -> the key that it was restored from, found otherwise; ""
+      if the value is computed.
     initialized: Variable -> why it has its initial value.
     kept: Variable -> why it has the value that it had before.
     unused: The keys of the checkpoint that no variable was restored from.
@@ -42,7 +43,7 @@ class Report:
   def __str__(self) -> str:
     lines = [self._describe_counts()]
     lines += [
-      f"  {name} from {key} ({self.proofs.get(name, 'bridged')})"
+      f"  {name} from {key or 'nothing'} ({self.proofs.get(name, 'bridged')})"
       for name, key in self.bridged.items()
     ]
     for what in ("initialized", "kept"):
@@ -59,7 +60,7 @@ class Report:
     details = [f"{name} from {key}" for name, key in self.bridged.items()]
     details += [f"{name} initialized" for name in self.initialized]
     details += [f"{name} kept" for name in self.kept]
-    listed = f": {', '.join(problems.shorten(details))}" * bool(details)
+    listed = f": {', '.join(matching.shorten(details))}" * bool(details)
     noted = "".join(f"; {note}" for note in self.notes)
     return escape(self._describe_counts() + listed + noted)
 

@@ -13,38 +13,31 @@ from typing import Any
 from typing import Literal
 from typing import TypeAlias
 
-from absl import logging
 import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import session_values
-from tf_compat_lossscale.checkpoint import _eager_slots
-from tf_compat_lossscale.checkpoint import _restoring_keras
-from tf_compat_lossscale.checkpoint import _restoring_objects
-from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint.files import consistency
-from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
-  CheckpointError,
-)
-from tf_compat_lossscale.checkpoint.layouts import by_object
-from tf_compat_lossscale.checkpoint.layouts import inventory
-from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import policy_weights
-from tf_compat_lossscale.checkpoint.layouts import slots_by_name
-from tf_compat_lossscale.checkpoint.layouts.match import Match
-from tf_compat_lossscale.checkpoint.layouts.match import Wishes
+from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import eager
+from tf_compat_lossscale.checkpoint import keras_names
+from tf_compat_lossscale.checkpoint import matching
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import objects as by_object
+from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.matching import Match
+from tf_compat_lossscale.checkpoint.matching import Source
+from tf_compat_lossscale.checkpoint.matching import Wishes
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.targets import slice_part
-from tf_compat_lossscale.checkpoint.targets import Targets
 
 What: TypeAlias = Literal["all", "weights", "all_but_optimizer"]
 Missing: TypeAlias = Literal["error", "initialize"]
 WHAT = typing.get_args(What)
 MISSING = typing.get_args(Missing)
 _NOT_ASKED = "it is not among the variables to restore"
+_Variables: TypeAlias = Mapping[str, tf.Variable] | Iterable[tf.Variable]
 
 
 def restore(
@@ -52,19 +45,20 @@ def restore(
   path: str | os.PathLike[str],
   objects: Any = None,
   *,
-  variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None = None,
+  variables: _Variables | None = None,
   what: What = "all",
   mapping: Mapping[str, str | None] | None = None,
   missing: Missing = "error",
+  same_order: bool = False,
+  cast: bool = False,
   learning_rate: float | None = None,
 ) -> Report:
   """Restores a checkpoint by name or by object, as the checkpoint was saved.
 
   Differences between generations are bridged: names that depend on control flow
   or API, the state of a loss scale of another API, an optimizer that only one
-  side wraps. Each bridge has a proof: the graph here and the MetaGraph or the
-  object graph there show that the same variables depend on the variable, or
-  there is a single candidate. A loss scale that the checkpoint does not have
+  side wraps. If names leave a choice, nothing is restored, and the error shows
+  the `mapping` to choose from. A loss scale that the checkpoint does not have
   starts from its initial value. The report lists all of this.
 
   Restoring by name adds no op to the graph, so the graph may be finalized.
@@ -84,11 +78,16 @@ def restore(
       optimizers, loss scales and the global step; or 'all_but_optimizer' to go
       on with another optimizer. The other variables are initialized. By name
       only: to restore some objects, give those alone.
-    mapping: Variable -> its name in the checkpoint, if nothing proves which of
-      several names is the variable's; None to initialize it. By name only.
+    mapping: Variable -> its name in the checkpoint; None to initialize it. A
+      tensor may be for several variables. By name only.
     missing: 'error', or 'initialize' to initialize variables that the
       checkpoint does not have, instead of an error. Those of Keras's optimizers
       keep their values if the checkpoint is by name.
+    same_order: Whether the program creates its optimizers in the order of the
+      program that saved the checkpoint. Then variables of several optimizers
+      are told apart by the numbers in their names. By name only.
+    cast: Whether weights may be of another floating-point dtype in the
+      checkpoint, for instance float16 there and float32 here.
     learning_rate: The learning rate with which training goes on, positive, if
       the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
       way round. By default it is the program's, or else the checkpoint's.
@@ -98,8 +97,8 @@ def restore(
 
   Raises:
     CheckpointError: The checkpoint is missing or damaged, a variable is neither
-      found in it nor bridged, or nothing proves which of several variables it
-      is. No variable is assigned then.
+      found in it nor bridged, or there are several candidates for it. No
+      variable is assigned then.
     ValueError: An argument has a value that is not listed above.
   """
   if learning_rate is not None and not 0 < learning_rate < float("inf"):
@@ -108,180 +107,261 @@ def restore(
     )
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
-  path = os.fspath(path)
-  wishes = Wishes(mapping or {}, missing, learning_rate, what)
+  wishes = Wishes(mapping or {}, missing, same_order, cast)
+  has_objects = objects is not None and variables is None
+  if has_objects:
+    by_object.make_trackable(objects)  # Raises an error for what is none.
 
-  def attempt(bundle: Bundle) -> Report:
-    has_objects = objects is not None and variables is None
-    if has_objects and OBJECT_GRAPH in bundle.specs:
-      if what != "all" or mapping is not None:
+  def attempt(checkpoint: Checkpoint) -> Report:
+    if has_objects and checkpoint.object_graph is not None:
+      if what != "all" or mapping is not None or same_order:
         raise ValueError(
-          f"what={what!r} and mapping={mapping!r} are for variables by name, "
-          "but the objects are restored by their paths: leave both out; to "
-          "restore some objects, give those alone."
+          f"what={what!r}, mapping={mapping!r} and same_order={same_order!r} "
+          "are for variables by name, but the objects are restored by their "
+          "paths: leave them out; to restore some objects, give those alone."
         )
-      return _restoring_objects.restore_objects(
-        session, bundle, objects, missing
+      return by_object.restore_objects(
+        session, checkpoint, objects, missing, cast
       )
-    if (
-      has_objects
-      and session is None
-      and what == "all"
-      and _restoring_objects.has_keras_optimizer(objects)
-    ):
-      return _restoring_keras.restore_names(bundle, objects, wishes)
-    return _restore_by_name(session, bundle, objects, variables, wishes)
+    if has_objects and session is None and what == "all":
+      return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
+    return _restore_by_name(
+      session, checkpoint, objects, variables, what, wishes, learning_rate
+    )
 
-  return consistency.read_consistently(lambda: paths.find(path).path, attempt)
+  return reading.read_consistently(path, attempt)
+
+
+class Targets:
+  """Variables by the names that a checkpoint has for them.
+
+  Attributes:
+    parts: Name -> the variable, or the parts of a partitioned one.
+    tensors: Name -> dtype and shape, of the whole.
+  """
+
+  def __init__(self, variables: _Variables) -> None:
+    """Takes variables, or a dict from names to them, as a Saver does."""
+    self.parts: dict[str, list[Any]] = {}
+    self.tensors: dict[str, TensorSpec] = {}
+    if isinstance(variables, Mapping):
+      for name, value in variables.items():
+        for variable in _list_parts(value):
+          self._add(name, variable)
+    else:
+      for value in variables:
+        for variable in _list_parts(value):
+          part = tracking.find_slice(variable)
+          name = part.full_name if part else _get_name(variable)
+          self._add(name, variable)
+
+  def _add(self, name: str, variable: Any) -> None:
+    part = tracking.find_slice(variable)
+    shape = part.full_shape if part else variable.shape.as_list()
+    dtype = variable.dtype.base_dtype.name
+    known = self.parts.setdefault(name, [])
+    if known and not part:
+      raise ValueError(
+        f"Two variables are called {name!r}, but names must differ: give a "
+        "dict from the names in the checkpoint to the variables."
+      )
+    known.append(variable)
+    self.tensors[name] = TensorSpec(dtype, tuple(int(size) for size in shape))
+
+  def list_others(self, session: tf.compat.v1.Session) -> Targets:
+    """Returns the graph's further variables."""
+    known = {v.name for parts in self.parts.values() for v in parts}
+    others = Targets([])
+    for variable in _list_global(session):
+      if variable.name not in known and _get_name(variable) not in self.parts:
+        others._add(_get_name(variable), variable)
+    return others
+
+  def find_betas(self) -> dict[str, float]:
+    """Returns the powers of Adam -> their initial values, if known."""
+    betas = {}
+    for name, spec in self.tensors.items():
+      if names.is_power(name, spec):
+        initializer = getattr(self.parts[name][0], "initializer", None)
+        inputs = list(initializer.inputs) if initializer is not None else []
+        # `get_static_value` would forbid to feed the tensor.
+        if len(inputs) > 1 and inputs[1].op.type == "Const":
+          value = tf.make_ndarray(inputs[1].op.get_attr("value"))
+          betas[name] = float(value)
+    return betas
 
 
 def _restore_by_name(
   session: tf.compat.v1.Session | None,
-  bundle: Bundle,
+  checkpoint: Checkpoint,
   objects: Any,
-  variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None,
+  variables: _Variables | None,
+  what: What,
   wishes: Wishes,
+  learning_rate: float | None,
 ) -> Report:
-  """Restores variables by name, and eagerly the slots of their optimizers."""
-  slots, renamed = None, {}
-  is_eager = session is None and tf.executing_eagerly()
-  if is_eager and variables is None and wishes.what == "all":
-    known = by_object.list_by_name(bundle).keys()
-    slots = _eager_slots.EagerSlots(objects, known, wishes.mapping)
-    renamed = slots.name_variables()
-    mapped = slots.map_variables(renamed)
-    wishes = dataclasses.replace(wishes, mapping=mapped)
-  targets = Targets(_choose_variables(session, objects, variables), renamed)
-  match = match_by_name(session, bundle, targets, wishes)
-  if slots is not None:
-    slots.check_lost(bundle, match)
-  initial = {} if session else _restoring_objects.find_initial_values(objects)
-  return assign_by_name(session, bundle, targets, match, initial)
-
-
-def _choose_variables(
-  session: tf.compat.v1.Session | None,
-  objects: Any,
-  variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None,
-) -> Mapping[str, tf.Variable] | Iterable[tf.Variable]:
-  """Returns the variables to restore by name, as the arguments say."""
-  if variables is not None:
-    return variables
-  if session is not None:
-    return session.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
-  if objects is None:
+  """Restores variables by name."""
+  if variables is None and session is None and objects is None:
     raise ValueError(
       "restore(None, …) needs the objects or the variables to restore, but got "
       "neither: pass objects=…, variables=… or a session."
     )
-  return _restoring_objects.list_variables(objects)
+  if variables is None:
+    variables = (
+      by_object.list_variables(objects)
+      if session is None
+      else _list_global(session)
+    )
+  targets = Targets(variables)
+  wishes = dataclasses.replace(wishes, excused=_excuse(targets, what))
+  match = match_by_name(session, checkpoint, targets, wishes, learning_rate)
+  initial = (
+    {} if session or objects is None else by_object.find_initial_values(objects)
+  )
+  return assign_by_name(session, checkpoint, targets, match, initial, wishes)
 
 
 def match_by_name(
   session: tf.compat.v1.Session | None,
-  bundle: Bundle,
+  checkpoint: Checkpoint,
   targets: Targets,
   wishes: Wishes,
+  learning_rate: float | None = None,
 ) -> Match:
-  """Returns the tensor that each variable is to get."""
-  here = inventory.Inventory(
+  """Finds the tensor that each variable is to get."""
+  sources = {
+    name: Source(key, checkpoint.specs[key])
+    for name, key in names.list_keys(checkpoint).items()
+  }
+  others: dict[str, TensorSpec] = {}
+  order: list[str] = []
+  if session is not None:
+    others = targets.list_others(session).tensors
+    names_here = {
+      id(v): name for name, parts in targets.parts.items() for v in parts
+    }
+    order = [names_here.get(id(v), _get_name(v)) for v in _list_global(session)]
+  named = keras_names.name_keras(
+    checkpoint,
     targets.tensors,
-    lambda: targets.find_evidence(session) if session else None,
-    session is not None and _trains_once(session.graph),
+    wishes.mapping,
+    learning_rate,
+    targets.find_betas(),
   )
-  match = slots_by_name.match_names(
-    here,
-    by_object.list_by_name(bundle),
-    bundle,
-    dataclasses.replace(wishes, excused=_excuse(targets, wishes.what)),
+  match = matching.match_names(
+    targets.tensors,
+    {**sources, **named.sources},
+    checkpoint.prefix,
+    dataclasses.replace(
+      wishes,
+      excused={**named.initial, **wishes.excused},
+      mapping=named.mapping,
+    ),
+    others,
+    dict.fromkeys(order),
   )
-  if match.unproven:
-    first, *more = sorted(match.unproven)
-    logging.warning(
-      "%s: several optimizers of one name have slots of one variable, and "
-      "nothing proves which are whose: equal names decided about %s%s. The "
-      "MetaGraph (the '.meta' file) beside the checkpoint would be a proof.",
-      bundle.prefix,
-      first,
-      f" and {len(more)} more" if more else "",
-    )
+  match.reasons.update(
+    {n: why for n, why in named.reasons.items() if n in match.sources}
+  )
   return match
-
-
-def _trains_once(graph: tf.Graph) -> bool:
-  """Returns whether optimizers made a single op that applies gradients."""
-  return len(graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)) == 1
 
 
 def assign_by_name(
   session: tf.compat.v1.Session | None,
-  bundle: Bundle,
+  checkpoint: Checkpoint,
   targets: Targets,
   match: Match,
   initial: Mapping[int, Any],
+  wishes: Wishes,
 ) -> Report:
   """Assigns the values that `match_by_name` found.
 
   Args:
     session: The session; None when eager.
-    bundle: The checkpoint.
+    checkpoint: The checkpoint.
     targets: The variables.
     match: The sources of their values.
     initial: The `id` of a variable -> its initial value, when eager.
+    wishes: What the caller decided.
 
   Returns:
     The source of each variable's value.
   """
+  if not match.sources:
+    raise CheckpointError(
+      f"{checkpoint.prefix}: nothing in it is for the given variables"
+      f"{'' if targets.parts else ', of which there are none'}"
+    )
   # All values are read before the first is assigned, so damage shows here.
-  values = {name: source.read() for name, source in match.sources.items()}
-  if not bundle.is_current():
-    raise CheckpointError(f"{bundle.prefix}: it was overwritten meanwhile")
-  assigned = [
-    (variable, slice_part(variable, values[name]))
-    for name in values
-    for variable in targets.parts[name]
-  ]
-  initialized = dict(match.initialized)
-  kept = dict.fromkeys(_list_others(session, targets), _NOT_ASKED)
-  if session is None:
-    for name, why in match.initialized.items():
-      for variable in targets.parts[name]:
-        value = initial.get(id(variable))
-        if value is not None:
-          assigned.append((variable, value))
-        else:
-          kept[name] = f"{why}, and eagerly its initial value is not known"
-          initialized.pop(name, None)
-    for variable, value in assigned:
-      variable.assign(value)
-  else:
-    fresh = [v for name in initialized for v in targets.parts[name]]
-    _assign_in_session(session, fresh, assigned)
-  origins = {n: source.origin for n, source in match.sources.items()}
+  assigned = list(_read_values(checkpoint, targets, match))
+  check_powers(checkpoint, targets, match, wishes)
+  initialized, fresh = dict(match.initialized), []
+  kept: dict[str, str] = {}
+  if session is not None:
+    kept = dict.fromkeys(targets.list_others(session).parts, _NOT_ASKED)
+  for name, why in match.initialized.items():
+    for variable in targets.parts[name]:
+      value = initial.get(id(variable))
+      if value is not None or session is not None:
+        fresh.append((variable, value))
+      else:
+        kept[name] = f"{why}, and eagerly its initial value is not known"
+        initialized.pop(name, None)
+  assign = by_object.plan_assignments(session, assigned, fresh)
+  checkpoint.check_current()
+  assign()
+  keys = {name: source.key for name, source in match.sources.items()}
   return Report(
-    bundle.prefix,
-    restored={n: key for n, key in origins.items() if n not in match.proofs},
-    bridged={n: origins[n] for n in match.proofs},
+    checkpoint.prefix,
+    restored={n: key for n, key in keys.items() if n not in match.reasons},
+    bridged={n: keys[n] for n in match.reasons},
     initialized=initialized,
     kept=kept,
     unused=match.unused,
-    proofs=match.proofs,
-    notes=match.notes,
+    proofs=match.reasons,
+    notes=(*checkpoint.notes, *match.notes),
   )
 
 
-def _list_others(
-  session: tf.compat.v1.Session | None, targets: Targets
-) -> Iterator[str]:
-  """Yields the names of the graph's variables that are not restored."""
-  if session is None:
-    return
-  known = {v.name for parts in targets.parts.values() for v in parts}
-  for variable in session.graph.get_collection(
-    tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
-  ):
-    if variable.name not in known:
-      yield variable.name.split(":")[0]
+def check_powers(
+  checkpoint: Checkpoint, targets: Targets, match: Match, wishes: Wishes
+) -> None:
+  """Refuses powers that are another optimizer's, as their values tell.
+
+  The caller's mapping is not doubted.
+  """
+  keys = {
+    name: match.sources[name].key
+    for name in targets.tensors
+    if name in match.sources
+    and name not in wishes.mapping
+    and names.is_power(name, targets.tensors[name])
+    and match.sources[name].value is None
+  }
+  if keys:
+    matching.check_powers(
+      checkpoint.prefix,
+      {name: float(checkpoint.read(key)) for name, key in keys.items()},
+      targets.find_betas(),
+      keys,
+    )
+
+
+def _read_values(
+  checkpoint: Checkpoint, targets: Targets, match: Match
+) -> Iterator[tuple[Any, np.ndarray]]:
+  """Yields the variables, each with its value."""
+  sliced: list[tuple[Any, Source, str]] = []
+  for name, source in match.sources.items():
+    for variable in targets.parts[name]:
+      part = tracking.find_slice(variable)
+      if part is None or source.value is not None:
+        yield variable, source.read(checkpoint)
+      else:
+        sliced.append((variable, source, part.spec))
+  values = checkpoint.read_slices([(s.key, part) for _, s, part in sliced])
+  for (variable, source, _), value in zip(sliced, values):
+    yield variable, source.change(value, checkpoint.prefix)
 
 
 def _excuse(targets: Targets, what: str) -> dict[str, str]:
@@ -300,39 +380,32 @@ def _excuse(targets: Targets, what: str) -> dict[str, str]:
     if names.is_power(name, tensor)
     and not any(v.trainable for v in targets.parts[name])
   )
-  why = f"what={what!r}"
-  excused = dict.fromkeys(own, why)
   if what == "weights":
-    scales = names.find_scales(targets.tensors).known
-    for scale in scales:
-      excused.update(dict.fromkeys(scale.names, why))
-    for further in policy_weights.find_further(
-      targets.tensors, scales
-    ).values():
-      excused.update(dict.fromkeys(further.values(), why))
-    for name in targets.tensors:
-      if names.split_scope(name)[1] == "global_step":
-        excused[name] = why
-  return excused
+    for scale in names.find_scales(targets.tensors).known:
+      own.update(scale.names, scale.counts)
+    own.update(
+      name
+      for name in targets.tensors
+      if names.split_scope(name)[1] == "global_step"
+    )
+  return dict.fromkeys(own, f"what={what!r}")
 
 
-def _assign_in_session(
-  session: tf.compat.v1.Session,
-  initialized: list[Any],
-  values: list[tuple[Any, np.ndarray]],
-) -> None:
-  """Initializes variables, and assigns values to others, without a new op.
+def _list_global(session: tf.compat.v1.Session) -> list[Any]:
+  """Returns the variables of a session's graph, in the order of creation."""
+  found: list[Any] = session.graph.get_collection(
+    tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
+  )
+  return found
 
-  Args:
-    session: The session.
-    initialized: The variables to initialize.
-    values: The other variables, and their values.
-  """
-  try:
-    assignments = session_values.plan(values)
-  except ValueError as error:
-    raise CheckpointError(
-      f"{error}; restore the variable with tf.compat.v1.train.Saver"
-    ) from None
-  session.run([variable.initializer for variable in initialized])
-  session_values.run(session, assignments)
+
+def _get_name(variable: Any) -> str:
+  return str(variable.name.split(":")[0])
+
+
+def _list_parts(value: Any) -> list[Any]:
+  """Returns the parts of a partitioned variable, or the variable alone."""
+  if isinstance(value, (list, tuple)):
+    return list(value)
+  # A PartitionedVariable is no variable itself.
+  return list(value) if hasattr(value, "partitions") else [value]

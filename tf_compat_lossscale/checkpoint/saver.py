@@ -12,18 +12,14 @@ from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import private_names
-from tf_compat_lossscale.checkpoint import _saver_keys
-from tf_compat_lossscale.checkpoint import paths
+from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import restoring
-from tf_compat_lossscale.checkpoint.files import consistency
-from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
-  CheckpointError,
-)
-from tf_compat_lossscale.checkpoint.files.opening import open_file
-from tf_compat_lossscale.checkpoint.layouts.match import Wishes
+from tf_compat_lossscale.checkpoint import saver_keys
+from tf_compat_lossscale.checkpoint.matching import Wishes
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.targets import Targets
+from tf_compat_lossscale.checkpoint.restoring import Targets
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
@@ -74,35 +70,38 @@ class Saver(tf.compat.v1.train.Saver):
         "save_path must be a checkpoint, but got None: pass its path; "
         "tf.train.latest_checkpoint returns None if a folder has none."
       )
-    path = os.fspath(save_path)
-    paths.find(path)  # A missing checkpoint is the first error to report.
+    reading.find(
+      save_path
+    )  # A missing checkpoint is the first error to report.
     saved = self._find_saved(sess.graph)
     targets = Targets(saved.variables)
+    wishes = Wishes()
 
-    def attempt(bundle: Bundle) -> Report | None:
-      match = restoring.match_by_name(sess, bundle, targets, Wishes())
-      if match.is_exact:
-        super(Saver, self).restore(sess, bundle.prefix)
+    def attempt(checkpoint: Checkpoint) -> Report | None:
+      match = restoring.match_by_name(sess, checkpoint, targets, wishes)
+      if match.is_exact and checkpoint.object_graph is None:
+        restoring.check_powers(checkpoint, targets, match, wishes)
+        super(Saver, self).restore(sess, checkpoint.prefix)
         return None
       if saved.others:
         raise CheckpointError(
-          f"{bundle.prefix}: names must be bridged, but only variables can be, "
-          f"and the Saver has more ({', '.join(saved.others)}): convert the "
-          "checkpoint first (tf-lossscale convert)"
+          f"{checkpoint.prefix}: names must be bridged, but only variables can "
+          f"be, and the Saver has more ({', '.join(saved.others)}): convert "
+          "the checkpoint first (tf-lossscale convert)"
         )
-      return restoring.assign_by_name(sess, bundle, targets, match, {})
+      return restoring.assign_by_name(
+        sess, checkpoint, targets, match, {}, wishes
+      )
 
-    self.last_report = consistency.read_consistently(
-      lambda: paths.find(path).path, attempt
-    )
+    self.last_report = reading.read_consistently(save_path, attempt)
     if self.last_report is not None:
       logging.info("%s", self.last_report.summary)
 
-  def _find_saved(self, graph: tf.Graph) -> _saver_keys.Saved:
+  def _find_saved(self, graph: tf.Graph) -> saver_keys.Saved:
     """Returns the variables that the Saver saves, and the names of the rest."""
     saved = private_names.find_saved_objects(self)
     if saved is None and self.saver_def is not None:
-      decoded = _saver_keys.find_saved(graph, self.saver_def)
+      decoded = saver_keys.find_saved(graph, self.saver_def)
       if decoded is not None:
         return decoded
     others = []
@@ -117,7 +116,7 @@ class Saver(tf.compat.v1.train.Saver):
       others = [item for item in saved if not _is_variable(item)]
       saved = [item for item in saved if _is_variable(item)]
     names = [str(getattr(item, "name", item)) for item in others]
-    return _saver_keys.Saved(saved, names)
+    return saver_keys.Saved(saved, names)
 
 
 def _is_variable(item: Any) -> bool:
@@ -129,15 +128,25 @@ class Scaffold(tf.compat.v1.train.Scaffold):
   """A `tf.compat.v1.train.Scaffold` whose default saver is the `Saver` above.
 
   Sessions restore with that saver if they get the scaffold:
-  `MonitoredTrainingSession(scaffold=Scaffold(), …)`, or a session creator.
+  `MonitoredTrainingSession(scaffold=Scaffold(), …)`, or a session creator. If
+  the graph has a saver already, such as that of an earlier session, the `Saver`
+  runs its ops.
   """
 
   def finalize(self) -> Scaffold:
     """Creates the missing parts as TensorFlow's does, except for the saver."""
-    if self.saver is None and not tf1.get_collection(_Keys.SAVERS):
-      # TensorFlow's `finalize` takes the saver of this collection.
-      saver = Saver(sharded=True, allow_empty=True)
-      tf1.add_to_collection(_Keys.SAVERS, saver)
+    if self.saver is None:
+      # TensorFlow's `finalize` takes the saver of this collection. Through the
+      # reference, the collection of a finalized graph can be changed.
+      savers = tf1.get_collection_ref(_Keys.SAVERS)
+      if not savers:
+        savers.append(Saver(sharded=True, allow_empty=True))
+      elif len(savers) == 1 and type(savers[0]) is tf1.train.Saver:
+        if savers[0].saver_def is None:
+          savers[0].build()
+        # A saver of no variables has no ops.
+        if savers[0].saver_def is not None:
+          savers[0] = Saver(saver_def=savers[0].saver_def)
     super().finalize()
     return self
 
@@ -242,10 +251,10 @@ def _read_meta_graph(meta_graph_or_file: Any) -> tf.compat.v1.MetaGraphDef:
     return meta_graph
   path = os.fspath(meta_graph_or_file)
   try:
-    with open_file(path) as file:
+    with tf.io.gfile.GFile(path, "rb") as file:
       meta_graph.ParseFromString(file.read())
-  except OSError as error:
-    raise CheckpointError(f"{path}: {error.strerror}") from None
+  except tf.errors.OpError as error:
+    raise CheckpointError(f"{path}: {error.message}") from None
   except Exception as error:
     # This is protobuf's DecodeError, a package that we do not depend on.
     if type(error).__name__ != "DecodeError":

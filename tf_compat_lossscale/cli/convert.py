@@ -43,8 +43,7 @@ def add_arguments(parser: errors.Parser) -> None:
     required=True,
     metavar="LAYOUT",
     help="saver (variables by name, as compat.v1 has them under TensorFlow 1's "
-    "control flow), saver-v2 (the same under TensorFlow 2's), contrib, object "
-    "(tf.train.Checkpoint), keras2 (as Keras 2.3 and later has them), fp32 "
+    "control flow), saver-v2 (the same under TensorFlow 2's), contrib, fp32 "
     "(without loss scales), weights (the model's variables alone, by name), or "
     "npz or safetensors (these as one file)",
   )
@@ -59,30 +58,21 @@ def add_arguments(parser: errors.Parser) -> None:
     "--reset", action="store_true", help="the same as --set-loss-scale=32768"
   )
   parser.add_argument(
-    "--template",
-    metavar="CHECKPOINT",
-    help="a checkpoint that the program to go on wrote: by object, to write "
-    "object or keras2 from variables by name; or by name, to write saver or "
-    "saver-v2 from Keras's objects",
-  )
-  parser.add_argument(
-    "--learning-rate",
-    type=float,
-    metavar="X",
-    help="the learning rate with which training goes on, by which the momentum "
-    "of MomentumOptimizer and that of Keras's SGD differ; by default the "
-    "template's, or else the source's",
-  )
-  parser.add_argument(
     "--map",
     action="append",
     default=[],
     type=_parse_pair,
     metavar="HERE=THERE",
     help="take the variable HERE of DST from the variable THERE of SRC, if "
-    "nothing else proves which of several it is; may be given several times. A "
+    "names do not tell which of several it is; may be given several times. A "
     r"name may have \=, \\, \n, \r, \t, \xHH and \uHHHH for a character, as "
     "inspect prints it",
+  )
+  parser.add_argument(
+    "--same-order",
+    action="store_true",
+    help="say that both programs make their optimizers in one order, and that "
+    "all that has the name of a loss scale is one; this decides, too",
   )
   parser.add_argument(
     "--masters",
@@ -116,8 +106,9 @@ def add_arguments(parser: errors.Parser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
-  from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
+  with terminal.quiet_tensorflow():
+    from tf_compat_lossscale import checkpoint
+    from tf_compat_lossscale.checkpoint.reading import escape
 
   try:
     with terminal.show_progress(f"Writing {arguments.destination}") as show:
@@ -127,9 +118,8 @@ def execute(arguments: argparse.Namespace) -> int:
         arguments.to,
         set_loss_scale=arguments.set_loss_scale,
         reset=arguments.reset,
-        template=arguments.template,
         mapping=_make_mapping(arguments.map),
-        learning_rate=arguments.learning_rate,
+        same_order=arguments.same_order,
         overwrite=arguments.overwrite,
         progress=functools.partial(_count_bytes, show),
         masters=arguments.masters,
@@ -172,7 +162,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _list_tensors(conversion: Conversion) -> None:
   """Prints what would be written and dropped, with sizes in bytes."""
-  from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
+  from tf_compat_lossscale.checkpoint.reading import escape
 
   for name, spec in sorted(conversion.written.items()):
     origin = conversion.renamed.get(name)

@@ -10,10 +10,10 @@ import math
 import sys
 from typing import Any
 
-from tf_compat_lossscale.checkpoint.description import Description
-from tf_compat_lossscale.checkpoint.description import LossScaleState
-from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
-from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.describing import Description
+from tf_compat_lossscale.checkpoint.describing import LossScaleState
+from tf_compat_lossscale.checkpoint.reading import escape
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.cli import terminal
 
 _KINDS = {

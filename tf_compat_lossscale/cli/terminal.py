@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import io
+import logging
 import os
 import re
 import sys
@@ -121,6 +122,25 @@ def allow_closed_pipe() -> Iterator[None]:
   except BrokenPipeError:
     # Python flushes standard output once more when it ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def quiet_tensorflow() -> Iterator[None]:
+  """Keeps what TensorFlow logs from the terminal, now and later.
+
+  The block should import TensorFlow, which writes to stderr meanwhile, and
+  reads then what else it may write.
+  """
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  logging.getLogger("tensorflow").setLevel(logging.ERROR)
+  kept = os.dup(2)
+  with open(os.devnull, "wb") as null:
+    os.dup2(null.fileno(), 2)
+  try:
+    yield
+  finally:
+    os.dup2(kept, 2)
+    os.close(kept)
 
 
 @contextlib.contextmanager

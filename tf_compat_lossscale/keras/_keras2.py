@@ -144,6 +144,17 @@ def find_slots(optimizer: Any, variable: tf.Variable) -> dict[str, Any]:
   return dict(optimizer._slots.get(module._var_key(variable), {}))
 
 
+def find_index(optimizer: Any, variable: tf.Variable) -> int | None:
+  """Returns the place of a weight in the lists of a newer optimizer.
+
+  None if the optimizer does not train the weight.
+  """
+  if not isinstance(optimizer, Optimizer):
+    return None
+  indexes: dict[Any, int] = getattr(optimizer, "_index_dict", {})
+  return indexes.get(optimizer._var_key(variable))
+
+
 _Wrap = Callable[[Any, Callable[[], Any], bool], Any]
 
 _log = patching.UndoLog()

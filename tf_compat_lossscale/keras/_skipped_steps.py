@@ -63,17 +63,30 @@ class SkippedSteps:
     self.children = {_MARK: tracking.Trackable()}
     return [(self._number, 1)]
 
+  def follow(
+    self, nodes: Any, children: dict[str, int]
+  ) -> list[tuple[Any, int]]:
+    """Sets the rule of a checkpoint; returns variables with their values.
+
+    Args:
+      nodes: The messages that describe the objects in the checkpoint.
+      children: The children of the optimizer there: name -> number of node.
+    """
+    self.children = {}
+    if leave_skips_uncounted(nodes, children):
+      return self.stop_counting()
+    return [(self._number, 0)]
+
   def restore(self, position: Any) -> None:
     """Restores the loss scale and the rule from the loss scale's position."""
     position.restore(self._loss_scale)
     checkpoint = position.checkpoint
     nodes = checkpoint.object_graph_proto.nodes
-    self.children, number = {}, 0
+    ((_, number),) = self.follow(nodes, {})
     for node in nodes:
       children = {child.local_name: child.node_id for child in node.children}
-      is_owner = children.get("loss_scale") == position.proto_id
-      if is_owner and leave_skips_uncounted(nodes, children):
-        ((_, number),) = self.stop_counting()
+      if children.get("loss_scale") == position.proto_id:
+        ((_, number),) = self.follow(nodes, children)
     with tf.init_scope():
       assign = self._number.assign(number)
       if not tf.executing_eagerly():

@@ -193,6 +193,23 @@ class LossScaleOptimizer(
     steps: _skipped_steps.SkippedSteps = optimizer._skipped_steps
     return steps.stop_counting()
 
+  def follow_skips(
+    self, nodes: Any, children: dict[str, int]
+  ) -> list[tuple[Any, int]]:
+    """Makes this optimizer count skipped steps as a checkpoint's did.
+
+    Args:
+      nodes: The messages that describe the objects in the checkpoint.
+      children: The children of the optimizer there: name -> number of node.
+
+    Returns:
+      Pairs of a variable and the value to assign to it.
+    """
+    if self._skipped_steps is None or "loss_scale" not in children:
+      return []
+    steps: _skipped_steps.SkippedSteps = self._skipped_steps
+    return steps.follow(nodes, children)
+
   def _follow(self, scale: loss_scale_lib.LossScale | None) -> None:
     """Sets the loss scale, and makes what old checkpoints are restored into.
 

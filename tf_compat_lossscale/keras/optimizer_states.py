@@ -7,6 +7,8 @@ Keras 2 is imported only if an optimizer is of Keras 2.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 import functools
 import sys
 from typing import Any
@@ -65,6 +67,28 @@ def forget_children(optimizer: Any) -> None:
   keras2 = _find_keras_2(optimizer)
   if keras2:
     keras2.forget_children(optimizer)
+
+
+def pair_list(
+  optimizer: Any, attribute: str, weights: Iterable[Any]
+) -> Iterator[tuple[Any, Any]]:
+  """Yields (weight, variable) of a list that a newer optimizer has.
+
+  Args:
+    optimizer: An optimizer of any Keras, no wrapper.
+    attribute: The attribute that has the list.
+    weights: The weights that may have a variable in it. Keras 3 knows them.
+  """
+  listed = getattr(optimizer, attribute, None) or []
+  keras2 = _find_keras_2(optimizer)
+  if not keras2:
+    weights = optimizer._trainable_variables
+    yield from ((w, v) for w, v in zip(weights, listed) if v is not None)
+    return
+  for weight in weights:
+    number = keras2.find_index(optimizer, weight)
+    if number is not None and number < len(listed):
+      yield weight, listed[number]
 
 
 def count_products(optimizer: Any) -> None:

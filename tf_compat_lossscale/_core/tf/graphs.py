@@ -168,3 +168,13 @@ def list_leaves(values: Any) -> list[Any]:
   if isinstance(values, Mapping):
     return [leaf for value in values.values() for leaf in list_leaves(value)]
   return [values]
+
+
+@contextlib.contextmanager
+def run_on_cpu() -> Iterator[None]:
+  """Runs ops eagerly on the CPU, also in a program of graphs.
+
+  `tf.__internal__` has the context manager in every supported release.
+  """
+  with tf.__internal__.eager_context.eager_mode(), tf.device("/cpu:0"):
+    yield

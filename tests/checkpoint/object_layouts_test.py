@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests restores by object into objects that are laid out otherwise."""
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.keras import _keras2
+
+tf1 = tf.compat.v1
+k2 = _keras2.keras
+legacy = k2.optimizers.legacy
+if helpers.RELEASE >= (2, 16):
+  import keras as k3
+else:
+  k3 = None
+
+
+def nvidia(optimizer):
+  """Gives an optimizer a loss scale as NVIDIA's TensorFlow 1 did."""
+  tracking.track(optimizer, tfl.DynamicLossScale(8.0), "loss_scale")
+  return optimizer
+
+
+def of_keras_3(optimizer):
+  return k3.optimizers.LossScaleOptimizer(optimizer)
+
+
+V1 = {
+  "plain": lambda optimizer: optimizer,
+  "nvidia": nvidia,
+  "wrapped": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
+    optimizer, tfl.DynamicLossScale(8.0)
+  ),
+}
+
+
+def loss_of(w):
+  return lambda: tf.reduce_sum(w * w * w)
+
+
+class Nest(tf.Module):
+  """Objects within a module, in which an optimizer lies deeper."""
+
+  def __init__(self, optimizer):
+    super().__init__()
+    self.w = tf.Variable([1.0, 2.0])
+    self.training = tf.Module()
+    self.training.optimizers = [optimizer]
+
+  def train(self, steps):
+    (optimizer,) = self.training.optimizers
+    for _ in range(steps):
+      optimizer.minimize(loss_of(self.w), [self.w])
+    return self.w.numpy()
+
+
+@pytest.mark.parametrize("there", list(V1))
+@pytest.mark.parametrize("here", list(V1))
+@pytest.mark.parametrize("begun", [False, True])
+def test_deep_in_a_module(there, here, begun, tmp_path):
+  """Checks training: what the first step creates is restored, too."""
+
+  def make(layout):
+    return V1[layout](tf1.train.AdamOptimizer(0.1))
+
+  def train(module, steps):
+    (optimizer,) = module.training.optimizers
+    for _ in range(steps):
+      optimizer.minimize(loss_of(module.w), var_list=[module.w])
+    return module.w.numpy()
+
+  old, new = Nest(make(there)), Nest(make(here))
+  train(old, 3)
+  path = tf.train.Checkpoint(model=old).save(str(tmp_path / "c"))
+  if begun:
+    train(new, 1)
+  checkpoint.restore(None, path, {"model": new})
+  np.testing.assert_allclose(train(new, 4), train(old, 4), rtol=1e-6)
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("here", [False, True])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("kind", ["legacy", "newer"])
+def test_keras_2(kind, there, here, begun, tmp_path):
+  def make(wrapped):
+    module = legacy if kind == "legacy" else k2.optimizers
+    made = module.Adam(0.1)
+    return k2.mixed_precision.LossScaleOptimizer(made) if wrapped else made
+
+  old, new = Nest(make(there)), Nest(make(here))
+  old.train(3)
+  path = tf.train.Checkpoint(model=old).save(str(tmp_path / "c"))
+  if begun:
+    new.train(1)
+  report = checkpoint.restore(None, path, {"model": new})
+  assert bool(report.initialized) == (here and not there)
+  np.testing.assert_allclose(new.train(4), old.train(4), rtol=1e-6)
+  assert int(new.training.optimizers[0].iterations) == 7
+
+
+@pytest.mark.skipif(k3 is None, reason="Keras 3 comes with TensorFlow 2.16")
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("here", [False, True])
+def test_keras_3(there, here, tmp_path):
+  def make(wrapped):
+    optimizer = k3.optimizers.Adam(0.1)
+    optimizer = of_keras_3(optimizer) if wrapped else optimizer
+    w = tf.Variable([1.0, 2.0], name="w")
+    optimizer.build([w])
+    return {"optimizer": optimizer, "w": w}
+
+  def train(objects, steps):
+    optimizer, w = objects.values()
+    for _ in range(steps):
+      scale = getattr(optimizer, "dynamic_scale", 1.0)
+      optimizer.apply([3 * w * w * np.asarray(scale)], [w])
+    return w.numpy()
+
+  old, new = make(there), make(here)
+  train(old, 3)
+  path = tf.train.Checkpoint(**old).save(str(tmp_path / "c"))
+  train(new, 1)
+  report = checkpoint.restore(None, path, new)
+  names = {name.rpartition("/")[2] for name in report.initialized}
+  is_new = here and not there
+  assert names == ({"dynamic_scale", "step_counter"} if is_new else set())
+  np.testing.assert_allclose(train(new, 4), train(old, 4), rtol=1e-6)
+  assert int(new["optimizer"].iterations.value) == 7
+
+
+@pytest.mark.parametrize("release", ["1.15.5", "2.0.4", "2.4.4"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_plain_optimizer_from_a_golden_of_keras(release, begun, tmp_path):
+  path = helpers.GOLDENS / f"tf-{release}/keras_dynamic_adam/object/ckpt-1"
+  reader = tf.train.load_checkpoint(str(path))
+  shapes = reader.get_variable_to_shape_map()
+  slots = {
+    name: next(k for k in shapes if f"/{name}/.OPTIM" in k and "/m/" in k)
+    for name in ("kernel", "bias")
+  }
+  model, layer = tf.Module(), tf.Module()
+  setattr(model, "layer_with_weights-0", layer)
+  for name, key in slots.items():
+    setattr(layer, name, tf.Variable(tf.zeros(shapes[key])))
+  weights = [layer.kernel, layer.bias]
+  optimizer = legacy.Adam(0.1)
+  if begun:
+    optimizer.apply_gradients([(tf.zeros_like(w), w) for w in weights])
+  checkpoint.restore(None, path, {"optimizer": optimizer, "model": model})
+  optimizer._create_all_weights(weights)
+  for name, key in slots.items():
+    np.testing.assert_array_equal(
+      optimizer.get_slot(getattr(layer, name), "m"), reader.get_tensor(key)
+    )
+
+
+@pytest.mark.parametrize(
+  ("there", "here"),
+  [
+    ("v1", "legacy"),
+    ("legacy", "v1"),
+    ("legacy", "newer"),
+    ("newer", "legacy"),
+  ],
+)
+def test_other_kinds_are_refused(there, here, tmp_path):
+  """Checks that no slot goes to an optimizer for which it means another."""
+  make = {
+    "v1": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
+    "legacy": lambda: legacy.SGD(0.1, 0.9),
+    "newer": lambda: k2.optimizers.SGD(0.1, 0.9),
+  }
+
+  def build(kind):
+    w, optimizer = tf.Variable([1.0, 2.0]), make[kind]()
+    optimizer.apply_gradients([(tf.ones_like(w), w)])
+    return {"optimizer": optimizer, "w": w}
+
+  path = tf.train.Checkpoint(**build(there)).save(str(tmp_path / "c"))
+  new = build(here)
+  before = new["w"].numpy()
+  for missing in ("error", "initialize"):
+    with pytest.raises(checkpoint.CheckpointError, match="here, but"):
+      checkpoint.restore(None, path, new, missing=missing)
+  np.testing.assert_array_equal(new["w"], before)
+
+
+def test_lists_and_tuples_are_walked(tmp_path):
+  a, b = tf.Variable(1.0, name="a"), tf.Variable(2.0, name="b")
+  path = tf.train.Checkpoint(w=[a, (b,)]).save(str(tmp_path / "c"))
+  c, d = tf.Variable(0.0), tf.Variable(0.0)
+  report = checkpoint.restore(None, path, {"w": [c, (d,)]})
+  assert (float(c), float(d)) == (1, 2)
+  assert set(report.restored) == {"w/0", "w/1/0"}
+  with tf.Graph().as_default(), tf1.Session() as session:
+    a, b = (
+      tf1.get_variable(n, initializer=v) for n, v in zip("ab", (3.0, 4.0))
+    )
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "by_name"))
+  e, f = tf.Variable(0.0, name="a"), tf.Variable(0.0, name="b")
+  for objects in ([e, f], (e, f), {"w": [e, {"b": f}]}):
+    e.assign(0), f.assign(0)
+    checkpoint.restore(None, path, objects)
+    assert (float(e), float(f)) == (3, 4)
+
+
+@pytest.mark.parametrize(
+  "objects", [{"a": 1}, "x", 5, {}, [], {"w": []}, tf.Module()], ids=repr
+)
+def test_what_holds_no_variable_is_refused(objects, tmp_path):
+  w = tf.Variable(1.0, name="w")
+  path = tf.train.Checkpoint(w=w).save(str(tmp_path / "c"))
+  with pytest.raises(ValueError, match="objects"):
+    checkpoint.restore(None, path, objects)
+
+
+def test_a_restore_that_places_nothing_is_refused(tmp_path):
+  w, x = tf.Variable(1.0), tf.Variable(2.0)
+  path = tf.train.Checkpoint(w=w).save(str(tmp_path / "c"))
+  with pytest.raises(checkpoint.CheckpointError, match="w, save_counter"):
+    checkpoint.restore(
+      None, path, {"x": tfl.DynamicLossScale(), "y": x}, missing="initialize"
+    )
+  assert float(x) == 2
+
+
+def test_floats_are_cast_if_asked(tmp_path):
+  w = tf.Variable([1.5, 2.5], dtype=tf.float16)
+  path = tf.train.Checkpoint(w=w).save(str(tmp_path / "c"))
+  new = {"w": tf.Variable([0.0, 0.0])}
+  with pytest.raises(checkpoint.CheckpointError, match="cast=True"):
+    checkpoint.restore(None, path, new)
+  checkpoint.restore(None, path, new, cast=True)
+  assert new["w"].numpy().tolist() == [1.5, 2.5]
+
+
+if __name__ == "__main__":
+  helpers.main()

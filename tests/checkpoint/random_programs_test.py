@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests restores of random programs into other variants of the programs.
+
+A program has one to three optimizers. Its variants have other control flow, no
+loss scales, or those of the other API. Each variable gets the value of the
+variable that has its role in the saved program, or there is an error, and then
+nothing is assigned.
+"""
+
+import collections
+import random
+
+import helpers
+import pytest
+import role_programs
+from role_programs import Program
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+
+tf1 = tf.compat.v1
+_folder_of_programs = role_programs.folder_of_programs
+_SEEDS, _CHUNK = 500, 25
+_INNER = {
+  "adam": lambda: tf1.train.AdamOptimizer(0.1),
+  "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
+  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5),
+  "descent": lambda: tf1.train.GradientDescentOptimizer(0.1),
+}
+_SWAPPED = {"dynamic": "contrib", "contrib": "dynamic"}
+
+
+def draw(rng):
+  """Draws the optimizers of a program, and whether they share a weight."""
+  optimizers = [
+    (
+      rng.choice(["adam", "adam", "adam", *_INNER]),
+      rng.choice(["", "", "gen/", "disc/", "cond/"]),
+      rng.choice(["plain", "dynamic", "dynamic", "contrib"]),
+    )
+    for _ in range(rng.randrange(1, 4))
+  ]
+  return optimizers, rng.random() < 0.3, rng.random() < 0.7
+
+
+def build(optimizers, is_shared, resource):
+  """Builds a program; returns role -> variable."""
+  found = {}
+  for i, (inner, scope, kind) in enumerate(optimizers):
+    w = found.get((0, "w")) if is_shared else None
+    if w is None:
+      w = tf1.get_variable(f"w{i}", [2], use_resource=resource)
+      found[i, "w"] = w
+    with tf1.name_scope(scope or None):
+      opt = base = _INNER[inner]()
+      scale = None
+      if kind == "dynamic":
+        scale = tfl.DynamicLossScale()
+        opt = tfl.MixedPrecisionLossScaleOptimizer(base, scale)
+      elif kind == "contrib":
+        scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
+        opt = tfl.contrib.LossScaleOptimizer(base, scale)
+      opt.minimize(tf.reduce_sum(w * w), var_list=[w])
+    for slot in base.get_slot_names():
+      found[i, slot] = base.get_slot(w, slot)
+    if inner == "adam":
+      found[i, "beta1"], found[i, "beta2"] = base._get_beta_accumulators()
+    for name, variable in scale._weights.items() if scale else ():
+      found[i, name.replace("current_", "")] = variable
+  return found
+
+
+def make_variants(optimizers):
+  """Returns name -> optimizers: as drawn, without loss scales, other APIs."""
+  return {
+    "own": optimizers,
+    "plain": [(inner, scope, "plain") for inner, scope, _ in optimizers],
+    "swapped": [
+      (inner, scope, _SWAPPED.get(kind, kind))
+      for inner, scope, kind in optimizers
+    ],
+  }
+
+
+def check(found, values, report, program):
+  """Checks the values after a restore."""
+  for role, value in found.items():
+    name = program.variables[role].op.name
+    if role in values:
+      assert value == values[role], (role, name, str(report))
+    else:
+      assert name in role_programs.find_started_anew(report), (role, name)
+
+
+def run(seed, folder):
+  """Restores a program into its variants, and each variant into the program.
+
+  Yields:
+    Whether names told which variable is which.
+  """
+  rng = random.Random(seed)
+  optimizers, is_shared, resource = draw(rng)
+  flows = [False, True] if resource else [False]
+  programs = {
+    (variant, v2): Program(
+      lambda made=made: build(made, is_shared, resource), v2
+    )
+    for variant, made in make_variants(optimizers).items()
+    for v2 in flows
+  }
+  own = [key for key in programs if key[0] == "own"]
+  pairs = [(here, there) for here in own for there in programs]
+  pairs += [(there, here) for here in own for there in programs]
+  for here, there in dict.fromkeys(pairs):
+    path, values = programs[there].save(folder)
+    try:
+      found, report = programs[here].restore(path)
+    except checkpoint.CheckpointError as error:
+      assert here != there, (seed, optimizers, str(error))
+      assert "names do not tell which of" in str(error), str(error)
+      yield False
+      continue
+    check(found, values, report, programs[here])
+    yield True
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  "first",
+  [0]
+  + [
+    pytest.param(first, marks=pytest.mark.thorough)
+    for first in range(_CHUNK, _SEEDS, _CHUNK)
+  ],
+)
+def test_every_variable_gets_its_own_value(first, tmp_path):
+  """Checks that all values are right, or refused."""
+  count = _CHUNK if first else 5
+  outcomes = collections.Counter(
+    is_told
+    for seed in range(first, first + count)
+    for is_told in run(seed, tmp_path)
+  )
+  print(outcomes)
+  # A restore that refused everything would make no mistake, either.
+  assert outcomes[True] >= outcomes[False]
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knows what each API calls the variables of a loss scale and an optimizer.
+
+Most names depend on the model alone: `dense/kernel` is `dense/kernel` in every
+program that builds the model. The names of two kinds of variables also depend
+on the API, on the control flow, and on which optimizers have a loss scale:
+
+- A loss scale's variables, in the scope where it was made:
+
+      compat.v1    current_loss_scale (float32), good_steps (int64)
+      tf.contrib   loss_scale (float32), good_steps, bad_steps (int32)
+
+  `GrowthBackoff` has those of compat.v1 and more: `COUNTS`.
+
+- Variables that an optimizer makes while it applies gradients, such as Adam's
+  powers. For an optimizer that applies gradients in a scope `s`:
+
+                          TensorFlow 1's control flow   TensorFlow 2's
+      compat.v1           s/cond_1/beta1_power          beta1_power
+      tf.contrib          s/cond/beta1_power            beta1_power
+      without loss scale  s/beta1_power                 s/beta1_power
+
+TensorFlow numbers equal names in the order of creation: `beta1_power_1`,
+`cond_3`. So such a name does not tell which optimizer the variable is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import re
+from typing import NamedTuple
+from typing import TypeVar
+
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
+
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
+COMPAT, CONTRIB = "compat.v1", "contrib"
+# API -> the base names of a loss scale's variables -> dtype and shape.
+SCALE_TENSORS: dict[str, dict[str, TensorSpec]] = {
+  COMPAT: {
+    "current_loss_scale": TensorSpec("float32", ()),
+    "good_steps": TensorSpec("int64", ()),
+  },
+  CONTRIB: {
+    "loss_scale": TensorSpec("float32", ()),
+    "good_steps": TensorSpec("int32", ()),
+    "bad_steps": TensorSpec("int32", ()),
+  },
+}
+# API -> the number of the cond in which a scope's first optimizer applies
+# gradients. In compat.v1, the loss scale is updated in a cond before that.
+FIRST_COND = {COMPAT: 1, CONTRIB: 0}
+# The counts (int64) that only GrowthBackoff has. tf.contrib's `bad_steps` are
+# its `spent_hysteresis`.
+SPENT, SKIPPED = "spent_hysteresis", "skipped_steps"
+COUNTS = (SPENT, "overflows", "steps_to_overflow", SKIPPED)
+COUNT = TensorSpec("int64", ())
+
+# The children of an optimizer with a loss scale in an object graph.
+BASE_OPTIMIZER, LOSS_SCALE = "base_optimizer", "loss_scale"
+KERAS_3_SCALE = "dynamic_scale"  # The same in Keras 3's LossScaleOptimizer.
+# Its loss scale and its counter of good steps, in the order of SCALE_TENSORS.
+KERAS_3 = (KERAS_3_SCALE, "step_counter")
+
+# The dtypes that no weight or slot has, since no gradient has them.
+INTEGERS = {
+  f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+} | {"bool", "string"}
+_POWER = re.compile(r"beta[0-9]_power")
+# TensorFlow numbers equal names. No program has so many names that a number
+# has more digits; such digits belong to the name.
+_MOST_DIGITS = 18
+AVERAGE = "ExponentialMovingAverage"  # What TensorFlow 1 calls an average.
+DEBIASING = {"biased", "local_step"}  # What zero debiasing keeps beside one.
+# Integer scalars that count steps.
+STEPS = {"global_step", "save_counter"}
+ACCUMULATION = {"accumulation/micro_batches"}  # The counter of `accumulate`.
+MASTERS = "FP32-master-copy/"  # The scope of float32 copies of float16 weights.
+# What optimizers call their slots, in lower case and without numbers. Most are
+# the names of the optimizers.
+SLOTS = {
+  # tf.train.
+  "adadelta",
+  "adagrad",
+  "adagradda",
+  "adam",
+  "ftrl",
+  "momentum",
+  "proximaladagrad",
+  "proximalgradientdescent",
+  "rmsprop",
+  # tf.contrib.opt and its successors.
+  "accumulated_gradient",
+  "adamax",
+  "adamw",
+  "addsign",
+  "centeredrmsprop",
+  "elasticaverageoptimizer",
+  "ggt",
+  "lamb",
+  "larsoptimizer",
+  "lazyadam",
+  "lazyadamoptimizer",
+  "modelaverageoptimizer",
+  "momentumw",
+  "movingaverageoptimizer",
+  "multistepoptimizer",
+  "nadam",
+  "powersign",
+  "sgdw",
+  "shampoo",
+  # Keras's optimizers.
+  "accum_grad",
+  "accum_var",
+  "accumulator",
+  "linear",
+  "m",
+  "mg",
+  "rms",
+  "v",
+  "vhat",
+  # BERT's, Adafactor's, NovoGrad's, and sums of gradients.
+  "adafactor",
+  "adam_m",
+  "adam_v",
+  "grad_acc",
+  "grad_ema",
+  "lamb_m",
+  "lamb_v",
+  "novograd",
+  "vc",
+  "vr",
+}
+# The names among them that are short enough for a program's own variables.
+SHORT_SLOTS = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
+
+
+class ScaleNames(NamedTuple):
+  """The names of one loss scale's variables.
+
+  Attributes:
+    api: COMPAT or CONTRIB.
+    scope: The scope of the variables, with its slash, or an empty string.
+    names: The variables' names, in the order of `SCALE_TENSORS[api]`.
+    counts: The names of GrowthBackoff's counts, in the order of `COUNTS`; ()
+      for other loss scales.
+  """
+
+  api: str
+  scope: str
+  names: tuple[str, ...]
+  counts: tuple[str, ...] = ()
+
+
+class FoundScales(NamedTuple):
+  """The loss scales among variables.
+
+  Attributes:
+    known: The loss scales, sorted by scope, API and number.
+    unclear: Variables with names of a loss scale's variables, of which there
+      are too many: only some can be a loss scale's.
+    incomplete: The loss scales that lack counters, with the names that the
+      counters would have. Each may as well be a variable of the user.
+    counters: Variables named like counters of a loss scale that is not there.
+  """
+
+  known: list[ScaleNames]
+  unclear: set[str]
+  incomplete: list[ScaleNames]
+  counters: set[str]
+
+
+def group(
+  items: Iterable[_T], get_key: Callable[[_T], _K]
+) -> dict[_K, list[_T]]:
+  """Returns each key -> the items that have the key, in their order."""
+  groups: dict[_K, list[_T]] = {}
+  for item in items:
+    groups.setdefault(get_key(item), []).append(item)
+  return groups
+
+
+def list_keys(checkpoint: Checkpoint) -> dict[str, str]:
+  """Returns the variables of any checkpoint by name: name -> key.
+
+  In an object-based checkpoint, the object graph has the names.
+
+  Raises:
+    CheckpointError: Two variables have one name.
+  """
+  graph = checkpoint.object_graph
+  if graph is None:
+    return {name: name for name in checkpoint.specs}
+  keys: dict[str, str] = {}
+  for node in graph.nodes:
+    for attribute in node.attributes:
+      name, key = attribute.full_name, attribute.checkpoint_key
+      if not name or key not in checkpoint.specs:
+        continue  # What is no variable has no name.
+      if key.startswith("save_counter/"):
+        continue
+      if keys.setdefault(name, key) != key:
+        raise CheckpointError(
+          f"{checkpoint.prefix}: two variables in it are called {name}, so the "
+          "name does not tell them apart: restore objects"
+        )
+  return keys
+
+
+def split_scope(name: str) -> tuple[str, str]:
+  """Returns a name's scope, with its slash, and the rest of the name."""
+  head, slash, tail = name.rpartition("/")
+  return head + slash, tail
+
+
+def split_number(name: str) -> tuple[str, int]:
+  """Splits `good_steps_1` into `good_steps` and 1; the number may be 0."""
+  base, underscore, digits = name.rpartition("_")
+  if (
+    underscore
+    and len(digits) <= _MOST_DIGITS
+    and digits.isascii()
+    and digits.isdigit()
+  ):
+    return base, int(digits)
+  return name, 0
+
+
+def add_number(name: str, number: int) -> str:
+  """Returns the name that `split_number` would split so."""
+  return f"{name}_{number}" if number else name
+
+
+def get_base(name: str) -> str:
+  """Returns a name without its scope and number."""
+  return split_number(split_scope(name)[1])[0]
+
+
+def _is_cond(part: str) -> bool:
+  """Returns whether a part of a name is called like the scope of a cond."""
+  return split_number(part)[0] == "cond"
+
+
+def remove_conds(name: str) -> str:
+  """Returns a name without the scopes of conds: `a/cond_1/b` -> `a/b`."""
+  *scopes, last = name.split("/")
+  return "/".join([part for part in scopes if not _is_cond(part)] + [last])
+
+
+def remove_innermost_cond(name: str) -> str:
+  """Returns a name without the last scope of a cond."""
+  parts = name.split("/")
+  for i in range(len(parts) - 2, -1, -1):
+    if _is_cond(parts[i]):
+      return "/".join(parts[:i] + parts[i + 1 :])
+  return name
+
+
+def get_cond_number(name: str) -> int | None:
+  """Returns the number of the last cond in a name: `a/cond_1/b` -> 1.
+
+  Returns:
+    The number, 0 for `cond`; None if the name has no scope of a cond.
+  """
+  for part in reversed(name.split("/")[:-1]):
+    base, number = split_number(part)
+    if base == "cond":
+      return number
+  return None
+
+
+def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
+  """Returns whether a variable is called like a power of Adam or AdaMax.
+
+  Args:
+    name: The variable's name.
+    tensor: The variable's dtype and shape, if known: a power is a
+      floating-point scalar.
+  """
+  if tensor is not None and (tensor.shape or tensor.dtype in INTEGERS):
+    return False
+  return bool(_POWER.fullmatch(get_base(name)))
+
+
+def get_other_power(power: str) -> str:
+  """Returns `beta2_power` for `beta1_power`, and the other way round."""
+  scope, last = split_scope(power)
+  other = {"beta1": "beta2", "beta2": "beta1"}.get(last[:5], last[:5])
+  return scope + other + last[5:]
+
+
+def is_named_like_scale(name: str, tensor: TensorSpec) -> bool:
+  """Returns whether a variable is a scalar with the name of a loss scale's."""
+  if tensor.shape:
+    return False
+  base = get_base(name)
+  return any(base in tensors for tensors in SCALE_TENSORS.values())
+
+
+def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
+  """Finds the loss scales among variables by their names.
+
+  A scope may have several loss scales of one API, numbered in the order of
+  creation: `current_loss_scale_1` belongs to `good_steps_1`. If the scope has
+  more variables of one name than of another, the user has a variable with such
+  a name, and the names do not show which:
+
+      s/current_loss_scale, s/good_steps, s/good_steps_1  ->  all unclear
+
+  Args:
+    tensors: Name -> dtype and shape.
+  """
+  # (scope, API) -> base name -> the variables, in the order of their numbers.
+  found: dict[tuple[str, str], dict[str, list[str]]] = {}
+  scalars = {name: spec for name, spec in tensors.items() if not spec.shape}
+  for name, tensor in scalars.items():
+    scope, last = split_scope(name)
+    base = split_number(last)[0]
+    for api, wanted in SCALE_TENSORS.items():
+      is_count = api == COMPAT and base in COUNTS and tensor == COUNT
+      if wanted.get(base) == tensor or is_count:
+        members = found.setdefault((scope, api), {})
+        members.setdefault(base, []).append(name)
+  known: list[ScaleNames] = []
+  incomplete: list[ScaleNames] = []
+  unclear: set[str] = set()
+  counters: set[str] = set()
+  for scope, api in sorted(found):
+    by_base = {
+      base: sorted(members, key=_get_number)
+      for base, members in found[scope, api].items()
+    }
+    lists = [by_base.get(base, []) for base in SCALE_TENSORS[api]]
+    sizes = set(map(len, lists))
+    if len(sizes) == 1:
+      further = [by_base.get(base, []) for base in COUNTS]
+      if {len(members) for members in further} != sizes or api != COMPAT:
+        further = []  # Some loss scale there is no GrowthBackoff.
+      counts = list(zip(*further)) or [()] * len(lists[0])
+      known += [
+        ScaleNames(api, scope, each, more)
+        for each, more in zip(zip(*lists), counts)
+      ]
+    elif 0 not in sizes:
+      unclear.update(name for members in lists for name in members)
+    elif sizes == {0, len(lists[0])}:
+      incomplete += _complete(scope, api, lists, tensors)
+    elif not lists[0]:
+      counters.update(name for members in lists for name in members)
+  return FoundScales(known, unclear, incomplete, counters)
+
+
+def _get_number(name: str) -> int:
+  return split_number(name)[1]
+
+
+def _complete(
+  scope: str,
+  api: str,
+  lists: list[list[str]],
+  tensors: Mapping[str, TensorSpec],
+) -> Iterator[ScaleNames]:
+  """Yields loss scales with the names that their missing counters would have.
+
+  Args:
+    scope: The scope of the variables, with its slash.
+    api: COMPAT or CONTRIB.
+    lists: The names that are there of each variable of a loss scale.
+    tensors: The names that are taken.
+  """
+  for i, first in enumerate(lists[0]):
+    found = tuple(
+      members[i] if members else scope + add_number(base, _get_number(first))
+      for members, base in zip(lists, SCALE_TENSORS[api])
+    )
+    if all(n not in tensors for n, m in zip(found, lists) if not m):
+      yield ScaleNames(api, scope, found)
+
+
+def sort_by_creation(names: Iterable[str]) -> list[str] | None:
+  """Sorts variables of one kind in the order of their creation.
+
+  Args:
+    names: Names that are equal but for scopes and numbers.
+
+  Returns:
+    The sorted names; None if they do not tell the order. Numbers do so within
+    one scope, if all variables were made in conds, or none was.
+  """
+  listed = list(names)
+  scopes = {split_scope(remove_conds(name))[0] for name in listed}
+  conds = [get_cond_number(name) for name in listed]
+  keys = [
+    (0 if cond is None else cond, _get_number(name))
+    for cond, name in zip(conds, listed)
+  ]
+  is_mixed = None in conds and set(conds) != {None}
+  if len(scopes) > 1 or is_mixed or len(set(keys)) < len(keys):
+    return None
+  return [name for _, name in sorted(zip(keys, listed))]
+
+
+def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+  """Yields each name that looks like a slot's, with its variable's name.
+
+  The slot of `w` is called `w/Adam`. Within a variable scope `s`, the slot of
+  `s/w` is called `s/s/w/Adam`.
+  """
+  known = set(names)
+  lengths = set(map(len, known))
+  for name in known:
+    head, _, last = name.rpartition("/")
+    begin = 0  # Of the variable's name, which is tried after each slash.
+    while begin < len(head) and get_base(last) != AVERAGE:
+      if len(head) - begin in lengths and head[begin:] in known:
+        yield name, head[begin:]
+        break
+      begin = head.find("/", begin) + 1 or len(head)

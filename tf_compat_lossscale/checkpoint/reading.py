@@ -1,0 +1,728 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and reads checkpoints, by TensorFlow's own readers.
+
+Paths may be of any of TensorFlow's file systems, such as gs:// or ram://.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import functools
+import glob
+import math
+import ntpath
+import os
+import re
+import time
+from typing import Any
+from typing import NamedTuple
+from typing import TypeAlias
+from typing import TypeVar
+
+import numpy as np
+
+# Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
+import tensorflow.compat.v2 as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# A message of the object graph. Checkers know no types of protobuf.
+_Node: TypeAlias = Any
+_T = TypeVar("_T")
+_LONGEST_PATH = 1000  # Characters.
+_STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
+_LATEST = b"model_checkpoint_path"
+_LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
+_SAVED_MODEL = "saved_model.pb"
+_VARIABLES = os.path.join("variables", "variables")
+_PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
+_SHARDS = re.compile(r"-(?:[0-9]{5}|[?]{5})-of-[0-9]{5}\Z")
+_STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
+_MANY = 5  # Checkpoints that an error lists.
+_TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
+_LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
+_TRIES = 5  # The number of tries after which reading fails.
+_PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
+# A process writes the data files first. We wait for the index for so many
+# seconds if a file is younger than `_RECENT` seconds.
+_PATIENCE = 1.0
+_RECENT = 2.0
+
+
+class CheckpointError(ValueError):
+  """An error for a checkpoint that is missing, damaged or of the wrong kind.
+
+  The message is one line: it names the checkpoint or the value, what was
+  expected, and what to do. What to paste may follow in further lines.
+  """
+
+  def __init__(self, message: str = "", lines: Sequence[str] = ()) -> None:
+    super().__init__("\n".join(map(escape, [message, *lines])))
+
+
+class _Overwritten(Exception):
+  """Another process has overwritten the checkpoint that is being read."""
+
+
+def escape(text: str) -> str:
+  """Returns a text that prints in one line: `a\\nb` if it has a line end.
+
+  Checkpoints may have any bytes as names.
+  """
+  return "".join(
+    char if char.isprintable() else char.encode("unicode_escape").decode()
+    for char in text
+  )
+
+
+class TensorSpec(NamedTuple):
+  """The dtype of a tensor, by its name in TensorFlow, and the shape."""
+
+  dtype: str
+  shape: tuple[int, ...]
+
+  def __str__(self) -> str:
+    return f"{self.dtype} {list(self.shape)}"
+
+  @property
+  def size(self) -> int:
+    """The number of bytes of the elements; 0 for strings."""
+    if self.dtype in ("string", "variant", "resource"):
+      return 0
+    return int(tf.dtypes.as_dtype(self.dtype).size * math.prod(self.shape))
+
+
+class Found(NamedTuple):
+  """A checkpoint's prefix, and how it was chosen if the path left a choice."""
+
+  prefix: str
+  note: str = ""
+
+
+class Checkpoint:
+  """An open checkpoint.
+
+  All values are of one generation, even if another process overwrites the
+  checkpoint meanwhile: TensorFlow compares each with the checksum in the index
+  that was read first.
+
+  Attributes:
+    prefix: The path without '.index'.
+    specs: Name -> dtype and shape of all tensors but the object graph.
+    notes: What a user should know about the choice of the checkpoint.
+  """
+
+  def __init__(self, prefix: str, notes: Sequence[str] = ()) -> None:
+    self.prefix = prefix
+    self.notes = tuple(notes)
+    self.is_checked = False  # Whether `check_current` found it unchanged.
+    _refuse_irregular(prefix)
+    self._stamp = _read_stamp(prefix)
+    with self._explain():
+      self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+      shapes = self._reader.get_variable_to_shape_map()
+      dtypes = self._reader.get_variable_to_dtype_map()
+    self.specs = {
+      name: TensorSpec(dtypes[name].name, tuple(shape))
+      for name, shape in sorted(shapes.items())
+    }
+    self._has_objects = self.specs.pop(OBJECT_GRAPH, None) is not None
+
+  @property
+  def size(self) -> int:
+    """The number of bytes of all tensors, without those of strings."""
+    return sum(spec.size for spec in self.specs.values())
+
+  @functools.cached_property
+  def object_graph(self) -> Any:
+    """The `TrackableObjectGraph`; None if the variables are saved by name."""
+    if not self._has_objects:
+      return None
+    with self._explain():
+      data = self._reader.get_tensor(OBJECT_GRAPH)
+      graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
+      numbers = {
+        child.node_id for node in graph.nodes for child in node.children
+      }
+      for node in graph.nodes:
+        for slot in node.slot_variables:
+          numbers |= {
+            slot.original_variable_node_id,
+            slot.slot_variable_node_id,
+          }
+      if not numbers <= set(range(len(graph.nodes))) or not graph.nodes:
+        raise ValueError("its object graph refers to an object that is missing")
+      return graph
+
+  @functools.cached_property
+  def saved_model(self) -> str | None:
+    """The folder of the SavedModel that the checkpoint is part of, if any."""
+    folder = os.path.dirname(os.path.dirname(self.prefix))
+    if self.prefix.endswith(_VARIABLES):
+      with _explain_path(self.prefix):
+        if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
+          return folder
+    return None
+
+  @functools.cached_property
+  def meta_graph(self) -> meta_graph_pb2.MetaGraphDef | None:
+    """The MetaGraph of the '.meta' file beside, or of the SavedModel.
+
+    It is None if there is none that can be read. It may be another program's:
+    take the release and the control flow from it, and nothing else.
+    """
+    try:
+      if self.saved_model is not None:
+        path = os.path.join(self.saved_model, _SAVED_MODEL)
+        model = saved_model_pb2.SavedModel.FromString(_read_bytes(path))
+        return model.meta_graphs[0] if model.meta_graphs else None
+      path = self.prefix + ".meta"
+      if not tf.io.gfile.exists(path):
+        return None
+      return meta_graph_pb2.MetaGraphDef.FromString(_read_bytes(path))
+    except Exception as error:
+      # protobuf's DecodeError has another base class in each of its releases.
+      if type(error).__name__ != "DecodeError" and not isinstance(
+        error, (tf.errors.OpError, CheckpointError, OSError)
+      ):
+        raise
+      self.notes += (f"{path} is ignored: {_get_first_line(error)}",)
+      return None
+
+  def read(self, name: str) -> np.ndarray:
+    """Reads a tensor: an array of objects, namely bytes, if it is of strings.
+
+    Raises:
+      CheckpointError: There is no such tensor, or it is damaged.
+    """
+    if name not in self.specs:
+      raise CheckpointError(f"{self.prefix}: it has no tensor {name!r}")
+    with self._explain(name):
+      value = self._reader.get_tensor(name)
+      # NumPy's own strings lose zeros at their end.
+      return np.asarray(value, object if isinstance(value, bytes) else None)
+
+  def read_slices(self, slices: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+    """Reads slices of tensors, as a Saver does for partitioned variables.
+
+    Args:
+      slices: Pairs of a tensor's name and a slice, as `RestoreV2` takes it:
+        "7 2 0,3:-" are the first 3 of 7 rows.
+
+    Raises:
+      CheckpointError: The checkpoint lacks a slice, or is damaged.
+    """
+    if not slices:
+      return []
+    listed, parts = zip(*slices)
+    dtypes = [tf.as_dtype(self.specs[name].dtype) for name in listed]
+    graph = tf.Graph()
+    with self._explain(), graph.as_default():
+      restored = tf.raw_ops.RestoreV2(
+        prefix=self.prefix,
+        tensor_names=listed,
+        shape_and_slices=parts,
+        dtypes=dtypes,
+      )
+      with tf.compat.v1.Session(graph=graph) as session:
+        found: list[np.ndarray] = session.run(restored)
+        return found
+
+  def read_scalar(self, name: str) -> int | float:
+    """Reads a number.
+
+    Raises:
+      CheckpointError: There is no such tensor, it is no scalar or not numeric,
+        or it is damaged.
+    """
+    value = self.read(name)
+    if value.shape or value.dtype.kind in "OSUc":
+      spec = self.specs[name]
+      raise CheckpointError(
+        f"{self.prefix}: {name} is no number: its dtype is {spec.dtype}, its "
+        f"shape {list(spec.shape)}"
+      )
+    number = value.item()
+    # bfloat16 is of no kind that NumPy knows.
+    return number if isinstance(number, (bool, int)) else float(number)
+
+  def check_current(self) -> None:
+    """Ends the attempt if another process has overwritten the checkpoint.
+
+    `read_consistently` makes another attempt then. Call this after the last
+    tensor was read, before the first variable is assigned: from then on the
+    attempt counts, whatever happens to the files.
+    """
+    if not self._is_current():
+      raise _Overwritten
+    self.is_checked = True
+
+  def _is_current(self) -> bool:
+    return _read_stamp(self.prefix) == self._stamp
+
+  @contextlib.contextmanager
+  def _explain(self, name: str = "") -> Iterator[None]:
+    """Turns the errors of TensorFlow's readers into ours."""
+    where = f"{self.prefix}: {name}: " if name else f"{self.prefix}: "
+    try:
+      yield
+    except (MemoryError, tf.errors.ResourceExhaustedError):
+      raise CheckpointError(f"{where}not enough memory to read it") from None
+    except CheckpointError:
+      raise
+    except Exception as error:  # The readers raise errors of many classes.
+      line = _get_first_line(error)
+      if re.search(r"[][*?\\]", self.prefix):
+        raise CheckpointError(
+          f"{where}TensorFlow takes the characters []*?\\ of a path for a "
+          "pattern: rename the file or the folder that has one"
+        ) from None
+      if isinstance(
+        error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
+      ):
+        raise CheckpointError(f"{where}it cannot be read: {line}") from error
+      raise CheckpointError(
+        f"{where}it is damaged or no checkpoint: {line}"
+      ) from error
+
+
+def read_consistently(
+  path: str | os.PathLike[str], attempt: Callable[[Checkpoint], _T]
+) -> _T:
+  """Reads a checkpoint, again if another process overwrites it meanwhile.
+
+  Args:
+    path: A path as for `find`.
+    attempt: Called with the open checkpoint, up to five times. It reads all
+      tensors before it assigns any variable, and calls
+      `Checkpoint.check_current` in between.
+
+  Returns:
+    The result of `attempt`.
+
+  Raises:
+    CheckpointError: The checkpoint is missing or damaged, or it was overwritten
+      during every try.
+    Exception: `attempt` raised it, and the checkpoint did not change.
+  """
+  found, last = Found(os.fspath(path)), ""
+  for number in range(_TRIES):
+    if number:
+      time.sleep(_PAUSE * 2 ** (number - 1))
+    found = locate(path)
+    stamp = _read_stamp(found.prefix)
+    checkpoint = None
+    try:
+      checkpoint = Checkpoint(found.prefix, [found.note] if found.note else [])
+      result = attempt(checkpoint)
+    except _Overwritten:
+      continue
+    except Exception as error:
+      if checkpoint and checkpoint.is_checked:
+        raise
+      if not _will_differ(found.prefix, stamp):
+        raise
+      last = f" (at last: {_get_first_line(error)})"
+    else:
+      if checkpoint.is_checked or checkpoint._is_current():
+        return result
+  raise CheckpointError(
+    f"{found.prefix}: another process overwrote it during each of {_TRIES} "
+    f"tries to read it{last}; take a checkpoint that no process writes any "
+    "more, or a copy"
+  )
+
+
+def find(path: str | os.PathLike[str]) -> str:
+  """Returns the prefix of the checkpoint that a path means.
+
+  Args:
+    path: A checkpoint's prefix or one of its files, a folder or its file
+      'checkpoint' (the latest checkpoint), or a SavedModel.
+
+  Raises:
+    CheckpointError: There is no checkpoint. The message names those beside.
+  """
+  return locate(path).prefix
+
+
+def locate(path: str | os.PathLike[str]) -> Found:
+  """Finds a checkpoint as `find` does, and says how it was chosen."""
+  text = os.fspath(path)
+  with _explain_path(text):
+    return _locate(text)
+
+
+def expand(path: str) -> list[str]:
+  """Returns the checkpoints one level below a folder that has none itself.
+
+  Returns:
+    The folders in it that have checkpoints; or the path alone.
+  """
+  try:
+    with _explain_path(path):
+      names = _list_names(path)
+      if any(
+        n in (_STATE, _SAVED_MODEL) or n.endswith(".index") for n in names
+      ):
+        return [path]
+      return [os.path.join(path, name) for name in _list_below(path)] or [path]
+  except CheckpointError:
+    return [path]  # What reads it says what is wrong.
+
+
+def _list_below(folder: str) -> list[str]:
+  """Returns the names of the folders in a folder that have checkpoints."""
+  found = []
+  for name in sorted(_list_names(folder)):
+    name = name.rstrip("/")
+    below = os.path.join(folder, name)
+    if tf.io.gfile.isdir(below) and (
+      tf.io.gfile.exists(os.path.join(below, _SAVED_MODEL))
+      or _list_prefixes(below)
+    ):
+      found.append(name)
+  return found
+
+
+def get_children(node: _Node) -> dict[str, int]:
+  """Returns the children of an object: name -> number of the node."""
+  return {child.local_name: child.node_id for child in node.children}
+
+
+def get_key(node: _Node) -> str | None:
+  """Returns the key of a variable's value; None if the node is no variable."""
+  for attribute in node.attributes:
+    if attribute.name == "VARIABLE_VALUE":
+      return attribute.checkpoint_key
+  return None
+
+
+def find_paths(
+  graph: trackable_object_graph_pb2.TrackableObjectGraph,
+  barred: Collection[int] = (),
+) -> dict[int, str]:
+  """Returns number of a node -> the shortest path from the root.
+
+  Slots have none. A very long path is abbreviated.
+
+  Args:
+    graph: The object graph.
+    barred: The nodes that no path may pass.
+  """
+  paths = {} if 0 in barred else {0: ""}
+  queue = list(paths)
+  for number in queue:  # The queue grows meanwhile.
+    for name, child in get_children(graph.nodes[number]).items():
+      if child not in paths and child not in barred:
+        path = f"{paths[number]}/{name}".lstrip("/")
+        if len(path) > _LONGEST_PATH:
+          path = "…" + path[-_LONGEST_PATH // 2 :]
+        paths[child] = path
+        queue.append(child)
+  return paths
+
+
+def _locate(path: str) -> Found:
+  """Finds the checkpoint that a path means."""
+  # A folder may have the name of a prefix beside it. TensorFlow's Saver then
+  # takes the prefix, too.
+  if tf.io.gfile.exists(path + ".index"):
+    return Found(path)
+  if tf.io.gfile.isdir(path):
+    return _find_in_folder(path)
+  parts = _PARTS.fullmatch(path)
+  prefix = parts[1] if parts else path
+  if parts and tf.io.gfile.exists(prefix + ".index"):
+    return Found(prefix)
+  _refuse_others(prefix)
+  if not parts and tf.io.gfile.exists(path):
+    folder, name = os.path.split(path)
+    if name == _SAVED_MODEL:
+      return _find_in_folder(folder)
+    if name == _STATE or _read_bytes(path, 64).startswith(_LATEST):
+      return _find_by_state(folder, name)
+    raise CheckpointError(
+      f"{path}: no checkpoint: name the prefix of one, or a folder"
+      f"{_name_beside(path)}"
+    )
+  raise CheckpointError(_explain_missing(path, prefix))
+
+
+def _explain_missing(path: str, prefix: str) -> str:
+  """Returns the message for a path that leads nowhere."""
+  beside = _name_beside(prefix)
+  bare = path.rstrip("/")
+  if bare != path and tf.io.gfile.exists(bare + ".index"):
+    return (
+      f"{path}: no folder; the checkpoint {bare} is meant without the slash"
+    )
+  folder, name = os.path.split(prefix)
+  names = _list_names(folder)
+  if any(other.startswith(name + ".data-") for other in names):
+    return (
+      f"{prefix}: the index {name}.index is missing, and the data files alone "
+      f"are no checkpoint{beside}"
+    )
+  if re.search(r"[*?[]", name):
+    return f"{path}: a path is no pattern: name one checkpoint{beside}"
+  scheme = _LOST_SLASH.match(path)
+  if scheme:
+    return (
+      f"{path}: no such checkpoint, file or folder; if {scheme[0]}/… is meant, "
+      "give it as a string: pathlib drops the second slash"
+    )
+  if not beside:
+    beside = " (name a prefix such as model.ckpt-1000, without .index)"
+  return f"{path}: no such checkpoint, file or folder{beside}"
+
+
+def _find_in_folder(folder: str) -> Found:
+  """Finds the latest checkpoint of a folder."""
+  if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
+    variables = os.path.join(folder, _VARIABLES)
+    if not tf.io.gfile.exists(variables + ".index"):
+      raise CheckpointError(f"{folder}: a SavedModel without variables")
+    return Found(variables)
+  state = os.path.join(folder, _STATE)
+  if tf.io.gfile.exists(state) and not tf.io.gfile.isdir(state):
+    return _find_by_state(folder, _STATE)
+  prefixes = _list_prefixes(folder)
+  if not prefixes:
+    below = _list_below(folder)
+    more = f"; those in it have some: {_join(below)}" if below else ""
+    if not more and any(".data-" in name for name in _list_names(folder)):
+      more = ": there are data files, but no index"
+    raise CheckpointError(f"{folder}: a folder without a checkpoint{more}")
+  counts = Counter(_split_step(name)[0] for name in prefixes)
+  most = max(counts.values())
+  name = max(
+    (name for name in prefixes if counts[_split_step(name)[0]] == most),
+    key=lambda name: (_split_step(name)[1], name),
+  )
+  note = ""
+  if len(prefixes) > 1:
+    note = (
+      f"{folder} has no file 'checkpoint' that says which of its "
+      f"{len(prefixes)} checkpoints is the latest: took {name}, the highest "
+      "step of the most frequent name"
+    )
+  return Found(os.path.join(folder, name), note)
+
+
+def _find_by_state(folder: str, state: str) -> Found:
+  """Finds the latest checkpoint that a folder's list names."""
+  tried = ""
+  while True:
+    latest = _read_latest(folder, state)
+    # The folder may come from elsewhere, also from Windows.
+    for candidate in (
+      latest,
+      os.path.join(folder, os.path.basename(latest)),
+      os.path.join(folder, ntpath.basename(latest)),
+    ):
+      if tf.io.gfile.exists(candidate + ".index"):
+        return Found(candidate)
+      _refuse_others(candidate)
+    # A Saver may have removed the latest checkpoint after it saved another one.
+    if latest == tried:
+      break
+    tried = latest
+  path = os.path.join(folder, state)
+  raise CheckpointError(
+    f"{path}: it names {latest!r} as the latest checkpoint, which is missing"
+    f"{_name_beside(path)}"
+  )
+
+
+def _read_latest(folder: str, state: str) -> str:
+  """Returns the path of the latest checkpoint that a folder's list names."""
+  path = os.path.join(folder, state)
+  _refuse_pipe(path)
+  if tf.io.gfile.stat(path).length > _LARGEST_STATE:
+    raise CheckpointError(
+      f"{path}: it has more than {_LARGEST_STATE >> 20} MiB, which the list of "
+      f"a folder's checkpoints does not need{_name_beside(path)}"
+    )
+  try:
+    found = tf.train.get_checkpoint_state(folder, state)
+  except ValueError:
+    raise CheckpointError(
+      f"{path}: it names no model_checkpoint_path{_name_beside(path)}"
+    ) from None
+  if found is None:
+    raise CheckpointError(
+      f"{path}: it is no text of a CheckpointState{_name_beside(path)}"
+    )
+  return found.model_checkpoint_path
+
+
+def _split_step(prefix: str) -> tuple[str, int]:
+  """Splits 'model.ckpt-10' into ('model.ckpt', 10); the step may be -1."""
+  match = _STEP.fullmatch(prefix)
+  return (match[1], int(match[2])) if match else (prefix, -1)
+
+
+def _list_names(folder: str) -> list[str]:
+  """Returns the names in a folder; none if there is no such folder."""
+  folder = folder or os.curdir
+  return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+
+
+def _list_prefixes(folder: str) -> list[str]:
+  """Returns the names of the checkpoints in a folder, by their steps."""
+  names = [n[:-6] for n in _list_names(folder) if n.endswith(".index")]
+  return sorted(names, key=lambda name: (_split_step(name)[1], name))
+
+
+def _name_beside(path: str) -> str:
+  """Returns the end of an error that names the checkpoints beside a path."""
+  folder, name = os.path.split(path.rstrip("/"))
+  found = _list_prefixes(folder)
+  # 'model.ckpt' without a step means those of that name.
+  same = [other for other in found if _split_step(other)[0] == name]
+  if not found:
+    return ""
+  where = os.path.join(folder, "") or "this folder"
+  return f"; in {where} there is: {_join((same or found)[::-1])}"
+
+
+def _join(names: Sequence[str]) -> str:
+  """Joins names, the first ones if there are many."""
+  more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
+  return ", ".join(names[:_MANY]) + more
+
+
+def _refuse_others(path: str) -> None:
+  """Raises an error that says what a file of another kind is.
+
+  Raises:
+    CheckpointError: The file is of Keras, NumPy or safetensors, or of the first
+      format of TensorFlow's checkpoints.
+  """
+  what = None
+  whole = _SHARDS.sub("", path)  # TensorFlow names shards by a pattern.
+  shards = tf.io.gfile.glob(
+    f"{glob.escape(whole)}-[0-9][0-9][0-9][0-9][0-9]-of-[0-9]*"
+  )
+  if whole.endswith(".data"):
+    shards = []
+  if not shards and (not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path)):
+    return
+  keras = "load it by Keras, or by tf_compat_lossscale.keras.load_model"
+  begin = b"" if shards else _read_bytes(path, 16)
+  is_zip = begin.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+  if shards or _ends_as_table(path):
+    what = (
+      "a checkpoint of TensorFlow's first format (V1): restore it once by "
+      "tf.compat.v1.train.Saver, save it once without write_version, and go on "
+      "with the new checkpoint"
+    )
+  elif begin.startswith(b"\x89HDF\r\n\x1a\n"):
+    what = f"an HDF5 file, as Keras writes it (.h5), no checkpoint: {keras}"
+  elif is_zip and path.endswith(".npz"):
+    what = "a file of NumPy arrays (.npz), no checkpoint: numpy.load reads it"
+  elif is_zip:
+    what = f"a zip file, as Keras writes it (.keras), no checkpoint: {keras}"
+  elif begin[8:9] == b"{" and path.endswith(".safetensors"):
+    what = (
+      "a file of the safetensors package, no checkpoint: "
+      "safetensors.numpy.load_file reads it"
+    )
+  if what:
+    raise CheckpointError(f"{path}: {what}")
+
+
+def _ends_as_table(path: str) -> bool:
+  """Returns whether a file ends as a table of TensorFlow does."""
+  size = tf.io.gfile.stat(path).length
+  if size < len(_TABLE):
+    return False
+  with tf.io.gfile.GFile(path, "rb") as file:
+    file.seek(size - len(_TABLE))
+    return file.read() == _TABLE
+
+
+def _read_bytes(path: str, size: int = -1) -> bytes:
+  """Returns the first bytes of a file, or all."""
+  _refuse_pipe(path)
+  with tf.io.gfile.GFile(path, "rb") as file:
+    data: bytes = file.read(size)
+    return data
+
+
+def _refuse_pipe(path: str) -> None:
+  """Raises an error for a pipe or a device, which would wait for ever."""
+  if os.path.exists(path) and not os.path.isfile(path):
+    raise CheckpointError(f"{path}: not a regular file")
+
+
+def _refuse_irregular(prefix: str) -> None:
+  """Raises an error if a file of a checkpoint is a pipe or a device."""
+  for path in (prefix + ".index", *glob.glob(glob.escape(prefix) + ".data-*")):
+    _refuse_pipe(path)
+
+
+def _read_stamp(prefix: str) -> tuple[int, ...]:
+  """Returns numbers that differ if the index was replaced or written."""
+  path = prefix + ".index"
+  try:
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+  except (OSError, ValueError):
+    pass  # It is missing, or on another file system.
+  try:
+    there = tf.io.gfile.stat(path)
+    return there.length, there.mtime_nsec
+  except tf.errors.OpError:
+    return ()
+
+
+def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
+  """Returns whether an index has changed, or soon does if it looks unfinished.
+
+  Args:
+    prefix: The checkpoint.
+    stamp: The stamp of its index before the try that failed.
+  """
+  newest = stamp[-1] if stamp else 0
+  for path in glob.glob(glob.escape(prefix) + ".data-*"):
+    with contextlib.suppress(OSError):
+      newest = max(newest, os.stat(path).st_mtime_ns)
+  is_recent = time.time() - newest / 1e9 < _RECENT
+  begin = time.monotonic()
+  while _read_stamp(prefix) == stamp:
+    if not is_recent or time.monotonic() > begin + _PATIENCE:
+      return False
+    time.sleep(_PAUSE)
+  return True
+
+
+@contextlib.contextmanager
+def _explain_path(path: str) -> Iterator[None]:
+  """Turns the errors of file systems into ours."""
+  try:
+    yield
+  except CheckpointError:
+    raise
+  except tf.errors.UnimplementedError as error:
+    raise CheckpointError(
+      f"{path}: TensorFlow does not know this file system: "
+      f"{_get_first_line(error)}; install what adds it, such as "
+      "tensorflow-io-gcs-filesystem"
+    ) from error
+  except (tf.errors.OpError, OSError, ValueError) as error:
+    raise CheckpointError(f"{path}: {_get_first_line(error)}") from error
+
+
+def _get_first_line(error: BaseException) -> str:
+  """Returns the first line of an error's message."""
+  text = getattr(error, "message", None) or getattr(error, "strerror", None)
+  return (str(text or error) or type(error).__name__).splitlines()[0]

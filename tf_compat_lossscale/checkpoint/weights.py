@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the model's tensors from the state of training.
+
+What is dropped, by name:
+
+    slot of W          W is there, and the slot has a name that optimizers give
+                       and W's shape
+    average of W       W is there, and the name ends in ExponentialMovingAverage
+    float32 master     SCOPE/FP32-master-copy/W, and W is there as float16
+    loss scale         as `names.find_scales` finds it
+    power of Adam      its name and its shape
+    step               an integer scalar that is called global_step
+
+In a checkpoint by objects, the object graph tells: the model's tensors can be
+reached from the root without passing an optimizer or a loss scale.
+
+What may be either is kept: a tensor too many does no harm, and one too few
+does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import difflib
+import fnmatch
+from typing import NamedTuple
+
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
+
+LAYOUTS = ("weights", "npz", "safetensors")
+# Adafactor's factors of a slot lack one of the weight's dimensions.
+_FACTORS = {"vc", "vr", "adafactor"}
+# What an optimizer around another one has beside it.
+_WRAPPERS = {
+  names.BASE_OPTIMIZER: names.LOSS_SCALE,
+  "inner_optimizer": names.KERAS_3_SCALE,
+}
+# The scalars of Keras's optimizers up to TensorFlow 2.10.
+_SCALARS = {
+  *("iter", "beta_1", "beta_2", "decay", "learning_rate", "momentum", "rho"),
+  *("learning_rate_power", "weight_decay", "weight_decay_rate"),
+  *("l1_regularization_strength", "l2_regularization_strength"),
+}
+# The names by which the root, or an optimizer, has counters of steps.
+_COUNTERS = names.STEPS | {"step", "steps", "iterations", "epoch"}
+# The names by which models of Keras have the metrics that they compute.
+_METRICS = {"keras_metrics", "_metrics", "_compile_metrics", "_loss_tracker"}
+_METRICS_OF_KERAS_2 = {"metrics", "layer_metrics"}  # Of the node `keras_api`.
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class Choice(NamedTuple):
+  """What is written of a checkpoint, as `convert` takes it."""
+
+  masters: bool = False
+  averages: bool = False
+  include: Sequence[str] = ()
+  exclude: Sequence[str] = ()
+
+
+@dataclasses.dataclass
+class Weights:
+  """The tensors of a checkpoint, sorted.
+
+  Attributes:
+    kept: Name of a model's tensor -> its key in the checkpoint.
+    dropped: Key in the checkpoint of each other tensor -> what it is.
+    unproven: The names of tensors that may be no model's, which are kept.
+    masters: float16 weight -> its float32 master.
+    averages: Weight -> its averages.
+    notes: What the user should know, in sentences.
+  """
+
+  kept: dict[str, str] = dataclasses.field(default_factory=dict)
+  dropped: dict[str, str] = dataclasses.field(default_factory=dict)
+  unproven: list[str] = dataclasses.field(default_factory=list)
+  masters: dict[str, str] = dataclasses.field(default_factory=dict)
+  averages: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+  notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def find_weights(checkpoint: Checkpoint, choice: Choice) -> Weights:
+  """Finds the model's tensors of a checkpoint.
+
+  Args:
+    checkpoint: The checkpoint.
+    choice: What is written.
+
+  Raises:
+    CheckpointError: The checkpoint has no such tensors.
+  """
+  is_named = checkpoint.object_graph is None
+  found = (_sort_names if is_named else _sort_objects)(checkpoint)
+  if not found.kept:
+    raise CheckpointError(f"{checkpoint.prefix}: it has no tensor of a model")
+  try:
+    if choice.masters:
+      _replace(found, found.masters, "float32 masters")
+    elif choice.averages:
+      _replace(found, _choose_averages(found, choice), "averages")
+    elif halves := found.masters.keys() & found.kept.keys():
+      found.notes.append(
+        f"{len(halves)} weights are written in float16; masters (--masters) "
+        "writes their float32 masters in their place"
+      )
+    _choose(found, choice)
+  except CheckpointError as error:
+    raise CheckpointError(f"{checkpoint.prefix}: {error}") from None
+  plain = sorted(found.kept.keys() - found.averages.keys())
+  if plain and choice.averages:
+    more = f" and {len(plain) - 5} more" if plain[5:] else ""
+    listed = ", ".join(plain[:5])
+    found.notes.append(
+      f"without an average, and written as they are: {listed}{more}"
+    )
+  return found
+
+
+def _replace(found: Weights, others: Mapping[str, str], what: str) -> None:
+  """Takes other tensors under the names of weights.
+
+  Args:
+    found: The tensors.
+    others: Weight -> the tensor to take.
+    what: What these tensors are.
+
+  Raises:
+    CheckpointError: There are none.
+  """
+  others = {w: other for w, other in others.items() if w in found.kept}
+  if not others:
+    raise CheckpointError(f"it has no {what} of weights")
+  for weight, other in others.items():
+    found.dropped.pop(other, None)
+    found.dropped[weight] = f"replaced by {other}"
+    found.kept[weight] = other
+
+
+def _choose_averages(found: Weights, choice: Choice) -> dict[str, str]:
+  """Returns weight -> its average.
+
+  Raises:
+    CheckpointError: A weight has several that the patterns do not choose from.
+  """
+  chosen: dict[str, str] = {}
+  doubtful: dict[str, list[str]] = {}
+  for weight, averages in found.averages.items():
+    left = [a for a in averages if not _matches(a, choice.exclude)]
+    left = [a for a in left if _matches(a, choice.include)] or left
+    if len(left) > 1 and weight in found.kept:
+      doubtful[weight] = left
+    elif left:
+      chosen[weight] = left[0]
+  if doubtful:
+    weight, averages = next(iter(doubtful.items()))
+    listed = "; ".join(f"{w}: {', '.join(a)}" for w, a in doubtful.items())
+    last = averages[-1].rpartition("/")[2]
+    other = f"*/{last}" if last != names.AVERAGE else averages[-1]
+    raise CheckpointError(
+      f"{len(doubtful)} weights have several averages: {listed[:500]}; leave "
+      f"out the others, for instance by exclude=[{other!r}], on the command "
+      f"line by --exclude={other!r}"
+    )
+  return chosen
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+  """Returns whether a name is one of the patterns, or matches one."""
+  return any(name == p or fnmatch.fnmatchcase(name, p) for p in patterns)
+
+
+def _choose(found: Weights, choice: Choice) -> None:
+  """Keeps the tensors whose names match the patterns.
+
+  Raises:
+    CheckpointError: A pattern matches no name, or nothing is left.
+  """
+  left = set(found.kept)
+  averages = [a for each in found.averages.values() for a in each]
+  for word, patterns in (
+    ("include", choice.include),
+    ("exclude", choice.exclude),
+  ):
+    matching: set[str] = set()
+    for pattern in patterns:
+      these = {name for name in found.kept if _matches(name, [pattern])}
+      chose = choice.averages and any(_matches(a, [pattern]) for a in averages)
+      if not these and not chose:
+        raise CheckpointError(_explain_no_match(found, word, pattern))
+      matching |= these
+    if matching:
+      left = left & matching if word == "include" else left - matching
+  for name in list(found.kept):
+    if name not in left:
+      found.dropped[found.kept.pop(name)] = "left out by its name"
+  found.unproven = [name for name in found.unproven if name in left]
+  if not found.kept:
+    raise CheckpointError("include and exclude leave no tensor")
+
+
+def _explain_no_match(found: Weights, word: str, pattern: str) -> str:
+  """Returns the error for a pattern that matches no name."""
+  others = [name for name in found.dropped if _matches(name, [pattern])]
+  if others:
+    why = f"{others[0]} is dropped: {found.dropped[others[0]]}"
+  else:
+    near = difflib.get_close_matches(pattern, found.kept, 3, 0.3)
+    why = f"near it are {', '.join(near or sorted(found.kept)[:3])}"
+  return (
+    f"{word}={pattern!r} matches no tensor of the model ({why}); a pattern is "
+    "that of a shell for the whole name, such as 'bert/encoder/*'"
+  )
+
+
+def _sort_names(checkpoint: Checkpoint) -> Weights:
+  """Sorts variables by name."""
+  specs = checkpoint.specs
+  found = Weights(masters=_find_masters(specs))
+  scales = names.find_scales(specs)
+  likely = [s for s in scales.incomplete if s.api == names.COMPAT]
+  for scale in (*scales.known, *likely):
+    for name in (*scale.names, *scale.counts):
+      if name in specs:
+        found.dropped[name] = "loss scale"
+  for weight, master in found.masters.items():
+    found.dropped[master] = f"float32 master of {weight}"
+  for name, spec in specs.items():
+    if not spec.shape and name not in found.dropped:
+      last = names.split_scope(name)[1]
+      if last in names.STEPS and spec.dtype in names.INTEGERS:
+        found.dropped[name] = "counter of steps"
+      elif names.is_power(name, spec):
+        found.dropped[name] = "power of an optimizer's decay"
+      elif name in names.ACCUMULATION:
+        found.dropped[name] = "counter of accumulated gradients"
+  _sort_slots(specs, found)
+  found.kept.update((n, n) for n in specs if n not in found.dropped)
+  return found
+
+
+def _find_masters(specs: Mapping[str, TensorSpec]) -> dict[str, str]:
+  """Returns float16 weight -> its float32 master."""
+  found: dict[str, str] = {}
+  for name, spec in specs.items():
+    scope, mark, weight = name.rpartition(names.MASTERS)
+    if not mark or (scope and not scope.endswith("/")):
+      continue
+    half = TensorSpec("float16", spec.shape)
+    if spec.dtype == "float32" and specs.get(weight) == half:
+      found[weight] = name
+  return found
+
+
+def _sort_slots(specs: Mapping[str, TensorSpec], found: Weights) -> None:
+  """Finds slots and averages, and what only looks like them."""
+  of_masters = {master: w for w, master in found.masters.items()}
+  slots = dict(names.find_slots(specs))
+  for name, spec in specs.items():
+    head, _, last = name.rpartition("/")
+    base = names.get_base(name)
+    if name in found.dropped:
+      continue
+    averaged = head if base == names.AVERAGE else ""
+    while averaged and specs.get(averaged) != spec:
+      averaged = averaged.partition("/")[2]  # Scopes may come before the name.
+    if averaged:
+      weight = of_masters.get(averaged, averaged)
+      found.averages.setdefault(weight, []).append(name)
+      found.dropped[name] = f"average of {weight}"
+    elif (
+      last in names.DEBIASING
+      and head in specs
+      and (spec == specs[head] if last == "biased" else not spec.shape)
+    ):
+      found.dropped[name] = f"state of the average {head}"
+    elif name in slots:
+      weight = slots[name]
+      if _is_slot(name, weight, specs):
+        found.dropped[name] = f"slot of {of_masters.get(weight, weight)}"
+      else:
+        found.unproven.append(name)
+    elif base == names.AVERAGE or not spec.shape:
+      found.unproven.append(name)
+
+
+def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
+  """Returns whether a variable has the name and the shape of a slot."""
+  base = names.get_base(name).lower()
+  head = name.rpartition("/")[0]
+  shape, whole = specs[name].shape, specs[weight].shape
+  if base not in names.SLOTS:
+    return False
+  if base in names.SHORT_SLOTS and head != weight:
+    # A program may call variables of its own m and v. Keras's optimizers have
+    # slots such as `training/Adam/dense/kernel/m`.
+    scope = head.removesuffix(weight).rstrip("/").rpartition("/")[2].lower()
+    if names.split_number(scope)[0] not in names.SLOTS | {"sgd"}:
+      return False
+  return shape == whole or (
+    base in _FACTORS
+    and (
+      shape == (1,)
+      or any(shape == whole[:i] + whole[i + 1 :] for i in range(len(whole)))
+    )
+  )
+
+
+def _sort_objects(checkpoint: Checkpoint) -> Weights:
+  """Sorts the tensors of objects."""
+  graph = checkpoint.object_graph
+  found = Weights()
+  nodes = [reading.get_children(node) for node in graph.nodes]
+  slots = {
+    slot.slot_variable_node_id: slot.original_variable_node_id
+    for node in graph.nodes
+    for slot in node.slot_variables
+  }
+  optimizers = {
+    number
+    for number, node in enumerate(graph.nodes)
+    if node.slot_variables or _is_optimizer(nodes[number])
+  }
+  counters = {
+    child
+    for number, children in enumerate(nodes)
+    for name, child in children.items()
+    if name in names.STEPS or (name in _COUNTERS and number in {0, *optimizers})
+  }
+  metrics = {
+    child
+    for children in nodes
+    for name, child in children.items()
+    if name in _METRICS
+  }
+  for children in nodes:
+    api = nodes[children["keras_api"]] if "keras_api" in children else {}
+    metrics |= {api[name] for name in _METRICS_OF_KERAS_2 & api.keys()}
+  loss_scales = {
+    number
+    for number, children in enumerate(nodes)
+    if children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
+  }
+  of_model = reading.find_paths(graph, optimizers | metrics | loss_scales)
+  taken: dict[str, tuple[str, str]] = {}
+  for number, node in enumerate(graph.nodes):
+    for attribute in node.attributes:
+      key = attribute.checkpoint_key
+      if key not in checkpoint.specs:
+        continue
+      spec = checkpoint.specs[key]
+      is_count = not spec.shape and spec.dtype in names.INTEGERS
+      if number in slots:
+        full = [a.full_name for a in graph.nodes[slots[number]].attributes]
+        found.dropped[key] = f"slot of {''.join(full[:1]) or 'a weight'}"
+      elif number in counters and is_count:
+        found.dropped[key] = "counter of steps"
+      elif number not in of_model:
+        found.dropped[key] = "state of an optimizer, a loss scale or a metric"
+      elif key.endswith(_SUFFIX):
+        short = key[: -len(_SUFFIX)]
+        taken[key] = (attribute.full_name or short, short)
+      else:
+        found.dropped[key] = "state of an object that is no variable"
+  # Keras 3 gives many variables one name: such have the object's path.
+  chosen = {key: full_name for key, (full_name, _) in taken.items()}
+  while len(set(chosen.values())) < len(chosen):
+    uses = Counter(chosen.values())
+    for key, (_, path) in taken.items():
+      if uses[chosen[key]] > 1:
+        chosen[key] = path
+  found.kept.update((name, key) for key, name in chosen.items())
+  for key in checkpoint.specs.keys() - taken.keys() - found.dropped.keys():
+    found.dropped[key] = "no object has it"
+  return found
+
+
+def _is_optimizer(children: Mapping[str, int]) -> bool:
+  """Returns whether an object without slots is an optimizer.
+
+  It is around another one, or it counts steps and has the scalars of Keras's
+  optimizers alone.
+  """
+  if any(children.keys() >= {*pair} for pair in _WRAPPERS.items()):
+    return True
+  if "_iterations" in children:  # Since TensorFlow 2.11, and in Keras 3.
+    return not children.keys().isdisjoint(("_variables", "_learning_rate"))
+  return "iter" in children and children.keys() <= _SCALARS

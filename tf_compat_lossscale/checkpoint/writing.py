@@ -1,0 +1,506 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes new checkpoints and files: whole, or not at all.
+
+All is written into a new folder beside the destination first, by TensorFlow's
+SaveV2, flushed to the disk and renamed, the index last. A process that is
+killed meanwhile leaves a folder `.NAME.….unfinished`, which can be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import glob
+import importlib
+import os
+import re
+import shutil
+import tempfile
+from typing import Any
+import zipfile
+
+from google.protobuf import text_format
+from google.protobuf import wrappers_pb2
+import numpy as np
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core.tf import graphs
+from tf_compat_lossscale._version import __version__
+from tf_compat_lossscale.checkpoint import names as _names
+from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.matching import Source
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
+
+_SCHEME = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")  # As in TensorFlow.
+_DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
+_STATE = "checkpoint"
+_NEW = "new"  # The prefix within the new folder.
+FILES = ("npz", "safetensors")  # The kinds of single files.
+_NUMBERS = {"float16", "float32", "float64"} | _names.INTEGERS - {"string"}
+_DTYPES = {
+  "npz": _NUMBERS | {"complex64", "complex128"},
+  "safetensors": _NUMBERS | {"bfloat16"},
+}
+_LONGEST_NAME = (1 << 16) - 1 - len(".npy")  # Bytes, in a zip file.
+_GROUP = 1 << 30  # Bytes of tensors that are in memory at a time.
+# What no checkpoint's prefix ends in.
+_OTHER_ENDS = (
+  *(".npz", ".safetensors", ".h5", ".hdf5", ".keras", ".pb"),
+  *(".index", ".meta"),
+)
+
+
+def check_prefix(prefix: str, overwrite: bool) -> None:
+  """Checks that a checkpoint may be written at a path.
+
+  Args:
+    prefix: The new checkpoint's path.
+    overwrite: Whether a checkpoint at that path may be replaced.
+
+  Raises:
+    CheckpointError: It may not.
+  """
+  check_path(prefix, "model.ckpt")
+  end = os.path.splitext(prefix)[1].lower()
+  if end in _OTHER_ENDS or _DATA.search(prefix):
+    raise CheckpointError(
+      f"{prefix}: a checkpoint's prefix does not end in {end}: name one such "
+      "as model.ckpt, or choose --to=npz or --to=safetensors for one file"
+    )
+  if overwrite:
+    return
+  if os.path.lexists(prefix + ".index"):
+    raise CheckpointError(
+      f"{prefix}: there is a checkpoint already; --overwrite (overwrite=True) "
+      "replaces it"
+    )
+  for path in (*_list_data(prefix), prefix + ".meta"):
+    if os.path.lexists(path):
+      raise CheckpointError(
+        f"{path}: there is a part of a checkpoint without an index: another "
+        "process may be writing it, or its index was lost; --overwrite "
+        "(overwrite=True) replaces it"
+      )
+
+
+def check_path(path: str, example: str) -> None:
+  """Checks that a path is one of this machine, and no folder.
+
+  On TensorFlow's other file systems, files cannot be renamed all at once, so a
+  checkpoint would not appear whole or not at all.
+
+  Raises:
+    CheckpointError: It is not.
+  """
+  if _SCHEME.match(path):
+    raise CheckpointError(
+      f"{path}: checkpoints are written to folders of this machine alone: name "
+      "one, and copy the files with the tool of that storage, the index last"
+    )
+  if os.path.isdir(path) or not os.path.basename(path):
+    raise CheckpointError(
+      f"{path}: a folder; name what is to be in it, such as "
+      f"{os.path.join(path, example)}"
+    )
+
+
+@contextlib.contextmanager
+def make_folder(path: str) -> Iterator[str]:
+  """Makes a new folder beside a path; removes it at the end.
+
+  Folders that `path` lacks are made, too, and removed again after an error.
+
+  Yields:
+    The new folder.
+
+  Raises:
+    CheckpointError: A file cannot be written.
+  """
+  parent, name = os.path.split(os.path.abspath(path))
+  made, folder = [], ""
+  while not os.path.lexists(parent):
+    made.append(parent)
+    parent = os.path.dirname(parent)
+  try:
+    for each in reversed(made):
+      os.makedirs(each, exist_ok=True)  # Another process may be first.
+    folder = tempfile.mkdtemp(
+      prefix=f".{name[:99]}.",
+      suffix=".unfinished",
+      dir=os.path.dirname(path) or ".",
+    )
+    yield folder
+  except OSError as error:
+    where = error.filename2 or error.filename or path
+    raise CheckpointError(f"{where}: {error.strerror or error}") from error
+  except tf.errors.OpError as error:
+    raise CheckpointError(
+      f"{path}: it cannot be written: {error.message.splitlines()[0]}"
+    ) from error
+  finally:
+    if folder:
+      shutil.rmtree(folder, ignore_errors=True)
+    for each in made:
+      with contextlib.suppress(OSError):  # It is missing, or it has files.
+        os.rmdir(each)
+
+
+def write_checkpoint(
+  prefix: str,
+  sources: Mapping[str, Source],
+  checkpoint: Checkpoint,
+  overwrite: bool,
+  keep_meta: bool,
+  progress: Callable[[int], None],
+) -> list[str]:
+  """Writes a checkpoint.
+
+  Args:
+    prefix: The new checkpoint's path.
+    sources: Name -> the source of the tensor, at least one.
+    checkpoint: The checkpoint that the tensors come from, another one.
+    overwrite: Whether a checkpoint at that path may be replaced.
+    keep_meta: Whether its MetaGraph describes the new checkpoint, too.
+    progress: Called with each number of bytes that were written.
+
+  Returns:
+    What the user should know, in sentences.
+
+  Raises:
+    CheckpointError: A tensor is damaged, or a file cannot be written. Then the
+      destination is as it was.
+  """
+  old = checkpoint.prefix
+  if os.path.realpath(prefix) == os.path.realpath(old):
+    raise CheckpointError(
+      f"{prefix}: the source, which is never changed, has that path; name "
+      "another path"
+    )
+  with make_folder(prefix) as folder:
+    _save(folder, prefix, sources, checkpoint, progress)
+    has_meta = tf.io.gfile.exists(old + ".meta")
+    if has_meta and keep_meta:
+      tf.io.gfile.copy(old + ".meta", os.path.join(folder, _NEW + ".meta"))
+    _flush(folder)
+    checkpoint.check_current()
+    check_prefix(prefix, overwrite)
+    notes = list(_publish(folder, prefix, overwrite, has_meta and keep_meta))
+  if has_meta and not keep_meta:
+    notes.append(
+      f"{old}.meta is not copied, since its graph has other names: the program "
+      "that goes on writes a new one"
+    )
+  return notes
+
+
+def check_file(path: str, kind: str, overwrite: bool) -> None:
+  """Checks that a file can be written, before anything is read.
+
+  Args:
+    path: The new file, which is no folder.
+    kind: npz or safetensors.
+    overwrite: Whether a file at that path may be replaced.
+
+  Raises:
+    CheckpointError: It cannot.
+  """
+  end = os.path.splitext(path)[1]
+  if end not in ("", f".{kind}"):
+    raise CheckpointError(
+      f"{path}: the name of a file of --to={kind} does not end in {end}: name "
+      f"one such as {os.path.splitext(path)[0]}.{kind}"
+    )
+  if os.path.lexists(path):
+    if not overwrite:
+      raise CheckpointError(
+        f"{path}: it exists; --overwrite (overwrite=True) replaces it"
+      )
+    if not end or not (os.path.isfile(path) or os.path.islink(path)):
+      raise CheckpointError(
+        f"{path}: it exists and is no file *.{kind}, so it is not replaced: "
+        "name another path, or remove it"
+      )
+  if kind == "safetensors":
+    _import_safetensors()
+
+
+def check_tensors(
+  path: str, kind: str, specs: Mapping[str, TensorSpec]
+) -> None:
+  """Checks that a format has the dtypes and the names of all tensors.
+
+  Raises:
+    CheckpointError: It has not.
+  """
+  for name in specs:
+    # NumPy looks for the file's name first, which ends in .npy.
+    is_hidden = name.endswith(".npy") and name[: -len(".npy")] in specs
+    is_bad = "\0" in name or len(name.encode()) > _LONGEST_NAME or is_hidden
+    if name == "__metadata__" if kind == "safetensors" else is_bad:
+      raise CheckpointError(
+        f"{path}: {kind} cannot have a tensor of the name {name[:99]!r}: leave "
+        "it out by exclude, on the command line by --exclude"
+      )
+  unfit = [n for n, s in specs.items() if s.dtype not in _DTYPES[kind]]
+  if unfit:
+    dtypes = sorted({specs[name].dtype for name in unfit})
+    listed = [f"{name} ({specs[name].dtype})" for name in unfit]
+    raise CheckpointError(
+      f"{path}: {kind} has no {' and no '.join(dtypes)}: leave out "
+      f"{', '.join(listed[:5])}{' and others' if listed[5:] else ''} by "
+      "exclude, on the command line by --exclude"
+    )
+
+
+def write_file(
+  path: str,
+  kind: str,
+  overwrite: bool,
+  checkpoint: Checkpoint,
+  sources: Mapping[str, Source],
+  progress: Callable[[int], None],
+) -> None:
+  """Writes tensors into one file that other programs read.
+
+  `.npz` is written one tensor after the other; for safetensors, all of them are
+  in memory.
+
+  Args:
+    path: The new file.
+    kind: npz or safetensors.
+    overwrite: Whether a file at that path may be replaced.
+    checkpoint: The checkpoint that the tensors come from.
+    sources: Name -> the source of the tensor.
+    progress: Called with each number of bytes that were written.
+
+  Raises:
+    CheckpointError: A tensor is damaged, or the file cannot be written.
+  """
+
+  def read(source: Source) -> np.ndarray:
+    progress(source.spec.size)
+    return source.read(checkpoint)
+
+  with make_folder(path) as folder:
+    new = os.path.join(folder, _NEW)
+    if kind == "safetensors":
+      arrays = {
+        name: np.array(read(s), order="C") for name, s in sources.items()
+      }
+      _import_safetensors().save_file(arrays, new, _make_metadata(checkpoint))
+    else:
+      with zipfile.ZipFile(new, "w", zipfile.ZIP_STORED) as archive:
+        for name, source in sources.items():
+          # Its size is known when it has been written.
+          with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, read(source), allow_pickle=False)
+    _flush(folder)
+    checkpoint.check_current()
+    place(new, path, overwrite)
+    _flush(os.path.dirname(path) or ".", names=())
+
+
+def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
+  """Returns what a safetensors file says about itself."""
+  meta = checkpoint.meta_graph
+  release = meta.meta_info_def.tensorflow_version if meta else ""
+  return {
+    "format": "tf",
+    "source": os.path.basename(checkpoint.prefix),
+    "source_path": checkpoint.prefix,
+    "tensorflow_version": release or "unknown",
+    "written_by": f"tf_compat_lossscale {__version__}",
+  }
+
+
+def _import_safetensors() -> Any:
+  """Returns the module that writes arrays of NumPy.
+
+  Raises:
+    CheckpointError: It is missing.
+  """
+  try:
+    return importlib.import_module("safetensors.numpy")
+  except ImportError:
+    raise CheckpointError(
+      "safetensors files need the package safetensors, which is missing: pip "
+      "install 'tf_compat_lossscale[safetensors]'"
+    ) from None
+
+
+def place(path: str, destination: str, overwrite: bool) -> None:
+  """Renames a file, and never replaces one that appeared meanwhile.
+
+  Args:
+    path: The file.
+    destination: Its new path, on the same file system.
+    overwrite: Whether a file there is replaced.
+
+  Raises:
+    CheckpointError: There is a file already.
+  """
+  if not overwrite:
+    try:
+      os.link(path, destination)
+      return os.unlink(path)
+    except OSError:  # Some file systems have no links.
+      if os.path.lexists(destination):
+        raise CheckpointError(
+          f"{destination}: another process wrote it meanwhile"
+        ) from None
+  os.replace(path, destination)
+
+
+def _save(
+  folder: str,
+  prefix: str,
+  sources: Mapping[str, Source],
+  checkpoint: Checkpoint,
+  progress: Callable[[int], None],
+) -> None:
+  """Saves tensors in a new folder, in parts that fit into memory."""
+  groups: list[list[str]] = [[]]
+  size = 0
+  for name in sorted(sources):
+    size += sources[name].spec.size
+    if groups[-1] and size > _GROUP:
+      groups.append([])
+      size = sources[name].spec.size
+    groups[-1].append(name)
+  # The replaced checkpoint stays whole until the new index replaces its own.
+  # So the new data files have other names, by another number of parts.
+  taken = {
+    int(match[1]) for match in map(_DATA.search, _list_data(prefix)) if match
+  }
+  while len(groups) in taken and len(largest := max(groups, key=len)) > 1:
+    groups.append([largest.pop()])
+  parts = []
+  for number, names in enumerate(groups):
+    parts.append(os.path.join(folder, f"part-{number}"))
+    with graphs.run_on_cpu():
+      tf.raw_ops.SaveV2(
+        prefix=parts[-1],
+        tensor_names=tf.constant(np.array(names, object), tf.string),
+        shape_and_slices=[""] * len(names),
+        tensors=[
+          tf.constant(sources[name].read(checkpoint), sources[name].spec.dtype)
+          for name in names
+        ],
+      )
+    progress(sum(sources[name].spec.size for name in names))
+  with graphs.run_on_cpu():
+    tf.raw_ops.MergeV2Checkpoints(
+      checkpoint_prefixes=parts,
+      destination_prefix=os.path.join(folder, _NEW),
+      delete_old_dirs=False,
+    )
+
+
+def _publish(
+  folder: str, prefix: str, overwrite: bool, has_meta: bool
+) -> Iterator[str]:
+  """Renames the files of a new checkpoint, the index last.
+
+  Yields:
+    What the user should know.
+  """
+  new, old = os.path.join(folder, _NEW), _list_data(prefix)
+  meta = prefix + ".meta"
+  had_meta = os.path.lexists(meta)
+  targets = {path: prefix + path[len(new) :] for path in _list_data(new)}
+  placed: list[str] = []
+  aside: dict[str, str] = {}  # What is put back after an error.
+  try:
+    # A checkpoint of one tensor may need the name of the old data file. If the
+    # process is killed now, the old checkpoint is in the new folder.
+    clash = sorted(set(old) & set(targets.values()))
+    for path in ([prefix + ".index"] if clash else []) + clash:
+      if os.path.lexists(path):
+        kept = os.path.join(folder, f"old{path[len(prefix) :]}")
+        os.replace(path, kept)
+        aside[path] = kept
+    for path, target in targets.items():
+      place(path, target, overwrite=False)
+      placed.append(target)
+    if has_meta and not had_meta:
+      place(new + ".meta", meta, overwrite=False)
+      placed.append(meta)
+    place(new + ".index", prefix + ".index", overwrite)
+  except BaseException:
+    for path in placed:
+      os.unlink(path)
+    for path, kept in aside.items():
+      os.replace(kept, path)
+    raise
+  if has_meta and had_meta:
+    place(new + ".meta", meta, overwrite=True)
+  elif had_meta:  # It would seem to describe the new checkpoint.
+    os.unlink(meta)
+  for path in set(old) - aside.keys():  # No index refers to them any more.
+    try:
+      os.unlink(path)
+    except OSError as error:
+      yield f"{path}, which was replaced, could not be removed: {error}"
+  if has_meta:
+    yield f"{meta} is copied from the source"
+  yield from _write_state(folder, prefix)
+  _flush(os.path.dirname(prefix) or ".", names=())
+
+
+def _write_state(folder: str, prefix: str) -> Iterator[str]:
+  """Writes the list of a folder's checkpoints, if there is none.
+
+  `tf.train.latest_checkpoint` reads that list alone.
+  """
+  parent, name = os.path.split(prefix)
+  state = os.path.join(parent, _STATE)
+  if not os.path.lexists(state):
+    text = text_format.MessageToString(wrappers_pb2.StringValue(value=name))
+    quoted = text.partition(" ")[2]
+    with open(os.path.join(folder, _STATE), "w") as file:
+      file.write(f"model_checkpoint_path: {quoted}")
+      file.write(f"all_model_checkpoint_paths: {quoted}")
+    try:
+      _flush(folder, (_STATE,))
+      place(os.path.join(folder, _STATE), state, overwrite=False)
+    except CheckpointError:
+      pass  # Another process has written one.
+    else:
+      yield f"{state} is written, and names {name} as the latest checkpoint"
+      return
+  try:
+    latest = reading.find(state)
+  except CheckpointError as error:
+    yield f"{state} stays as it was: {error}"
+    return
+  if os.path.realpath(latest) != os.path.realpath(prefix):
+    yield (
+      f"{state} stays as it was: a program that takes the latest checkpoint "
+      f"starts from {latest}"
+    )
+
+
+def _list_data(prefix: str) -> list[str]:
+  """Returns the paths of the data files that a checkpoint may have."""
+  return sorted(
+    path
+    for path in glob.glob(glob.escape(prefix) + ".data-*")
+    if _DATA.fullmatch(path[len(prefix) :])
+  )
+
+
+def _flush(folder: str, names: tuple[str, ...] | None = None) -> None:
+  """Flushes files of a folder, by default all, and their names to the disk."""
+  for name in os.listdir(folder) if names is None else names:
+    with open(os.path.join(folder, name), "rb") as file:
+      os.fsync(file.fileno())
+  if hasattr(os, "O_DIRECTORY"):  # Windows cannot open a folder.
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+      os.fsync(number)
+    finally:
+      os.close(number)
