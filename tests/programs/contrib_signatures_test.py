@@ -54,7 +54,6 @@ _HIDDEN = ["*args", "**kwargs"]
 # Members that nothing serves: asking for one is an error that names it.
 _GONE = {
   "data.Optional": {"none_from_structure", "value_structure"},
-  "distribute.DistributionStrategy": {"experimental_run_v2"},
   # No layer of Keras here: the variables are those of its scope.
   "rnn.LSTMBlockFusedCell": {"build", "call"},
 }
