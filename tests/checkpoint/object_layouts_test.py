@@ -212,7 +212,9 @@ def test_lists_and_tuples_are_walked(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "objects", [{"a": 1}, "x", 5, {}, [], {"w": []}, tf.Module()], ids=repr
+  "objects",
+  [{"a": 1}, "x", 5, {}, [], {"w": []}, tf.Module()],
+  ids=lambda x: type(x).__name__,
 )
 def test_what_holds_no_variable_is_refused(objects, tmp_path):
   w = tf.Variable(1.0, name="w")
