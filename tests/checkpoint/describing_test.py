@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `checkpoint.describe` and `tf-lossscale inspect`."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -254,7 +255,9 @@ def test_all_ways_to_name_one(tmp_path):
   (folder / "checkpoint").unlink()
   for path in list(folder.glob("model.ckpt-10.*")):
     shutil.copy(path, str(path).replace("-10.", "-9."))
-  assert checkpoint.describe(folder) == expected
+  found = checkpoint.describe(folder)
+  assert "took model.ckpt-10" in found.notes[0]
+  assert dataclasses.replace(found, notes=()) == expected
   (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-11"\n')
   with pytest.raises(checkpoint.CheckpointError, match="ckpt-11"):
     checkpoint.describe(folder)
