@@ -15,6 +15,7 @@ def _command(steps: int) -> tuple[str, ...]:
     *("--attention=scaled_luong", "--infer_mode=beam_search"),
     *("--beam_width=2", "--steps_per_stats=2", "--tgt_max_len_infer=8"),
     *("--infer_batch_size=32", "--avg_ckpts=true", "--random_seed=1"),
+    "--override_loaded_hparams=true",
   )
 
 
