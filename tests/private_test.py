@@ -98,6 +98,9 @@ _USES = {
   "programs.lazy_modules": {
     "_getframe": "tells which module asks for a name, and is told accordingly",
   },
+  "programs.old_methods": {
+    "_SEED_GENERATOR": "seeds the initializers of Keras 2",
+  },
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
   "tf1_contrib": {
@@ -106,6 +109,7 @@ _USES = {
     "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
     "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
     "_lr_t": "AdamOptimizer's learning rate, as a tensor",
+    "_set_device": "moves an op of Python to the CPU",
     "_zeros_slot": "makes a slot of zeros",
   },
   # Uses outside of those modules.

@@ -124,6 +124,11 @@ class Checkpoint:
     self.notes = tuple(notes)
     self.is_checked = False  # Whether `check_current` found it unchanged.
     _refuse_irregular(prefix)
+    if re.search(r"[][*?\\]", prefix):  # Another file may match.
+      raise CheckpointError(
+        f"{prefix}: TensorFlow takes the characters []*?\\ of a path for a "
+        "pattern: rename the file or the folder that has one"
+      )
     self._stamp = _read_stamp(prefix)
     with self._explain():
       self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
@@ -279,11 +284,6 @@ class Checkpoint:
       raise
     except Exception as error:  # The readers raise errors of many classes.
       line = _get_first_line(error)
-      if re.search(r"[][*?\\]", self.prefix):
-        raise CheckpointError(
-          f"{where}TensorFlow takes the characters []*?\\ of a path for a "
-          "pattern: rename the file or the folder that has one"
-        ) from None
       if isinstance(
         error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
       ):
