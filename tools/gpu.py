@@ -153,7 +153,7 @@ def check_keras() -> str:
   model.compile(opt, "mse")
   scales = [_SCALE]
   after = keras.callbacks.LambdaCallback(
-    on_batch_end=lambda *_: scales.append(float(opt.loss_scale))
+    on_batch_end=lambda batch, logs: scales.append(float(opt.loss_scale))
   )
   x, y = _data()
   run = model.fit(

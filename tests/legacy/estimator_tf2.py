@@ -24,7 +24,7 @@ def model_fn(features, labels, mode):
   loss = tf1.losses.sigmoid_cross_entropy(labels, logits)
   opt = tf1.mixed_precision.MixedPrecisionLossScaleOptimizer(
       tf1.train.GradientDescentOptimizer(0.5),
-      tf1.mixed_precision.DynamicLossScale(2. ** 126, increment_period=4))
+      tf1.mixed_precision.DynamicLossScale(2. ** 100, increment_period=4))
   train_op = opt.minimize(loss, tf1.train.get_or_create_global_step())
   return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
