@@ -40,7 +40,7 @@ __all__ = [
   "restore",
 ]
 
-# Names are loaded at their first use, since describing a checkpoint needs no
+# Names are loaded at their first use: the package can be imported without
 # TensorFlow.
 if not TYPE_CHECKING:  # Checkers see the names above, and no others.
   from tf_compat_lossscale._lazy import load_lazily
