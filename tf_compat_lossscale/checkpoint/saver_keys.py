@@ -11,9 +11,11 @@ its key, and another op assigns the tensor to the variable:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -66,6 +68,10 @@ class _Read(NamedTuple):
   part: str
 
 
+# Returns the key and the slice of each output of an op that reads tensors.
+_ListReads = Callable[[tf.Operation], list[_Read]]
+
+
 class _UnknownKeys(Exception):
   """An error for an op that reads tensors whose names are not constant."""
 
@@ -86,102 +92,91 @@ def find_saved(
     root = graph.get_operation_by_name(saver_def.restore_op_name)
   except (KeyError, ValueError):
     return None
+  known = _list_collected(graph)
+  list_reads = functools.cache(_list_reads)
+  targets: dict[str, list[tuple[Any, str]]] = {}
+  others: dict[str, None] = {}
   try:
-    return _Decoder(graph).decode(root)
-  except (_UnknownKeys, UnicodeDecodeError):
-    return None
-
-
-class _Decoder:
-  """A search from the ops of a Saver back to the keys that they read."""
-
-  def __init__(self, graph: tf.Graph) -> None:
-    self._known = _list_collected(graph)
-    self._graph = graph
-    self._reads: dict[str, list[_Read]] = {}
-    self._clean: set[str] = set()  # Ops that depend on no op that reads.
-
-  def decode(self, root: tf.Operation) -> Saved | None:
-    """Returns the variables that an op restores; None if there are none."""
-    targets: dict[str, list[tuple[Any, str]]] = {}
-    others: dict[str, None] = {}
     for op in _list_grouped(root):
-      read = self._find_read(op.inputs[1]) if op.type in _ASSIGNS else None
-      variable = read and self._find_variable(op.inputs[0].op)
+      read = _find_read(op, list_reads)
+      variable = read and _find_variable(op.inputs[0].op, known)
       if read and variable is not None:
         found = targets.setdefault(read.key, [])
         if all(variable is not other for other, _ in found):
           found.append((variable, read.part))
       else:
-        others.update(dict.fromkeys(self._find_keys(op)))
-    if not targets and not others:
+        others.update(dict.fromkeys(_find_keys(op, list_reads)))
+  except (_UnknownKeys, UnicodeDecodeError):
+    return None
+  if not targets and not others:
+    return None
+  uses = Counter(id(v) for found in targets.values() for v, _ in found)
+  for key, found in targets.items():
+    # A variable on several replicas may be restored with the first one, and
+    # again by a key of its own.
+    alone = [pair for pair in found if uses[id(pair[0])] == 1]
+    if alone and not found[0][1]:
+      found[:] = alone
+    if not _is_whole(found):
+      others[key] = None
+  order = {id(variable): i for i, variable in enumerate(known.values())}
+  variables = {
+    key: [variable for variable, _ in found]
+    for key, found in sorted(
+      targets.items(), key=lambda item: order[id(item[1][0][0])]
+    )
+    if key not in others
+  }
+  return Saved(variables, list(others))
+
+
+def _find_read(op: tf.Operation, list_reads: _ListReads) -> _Read | None:
+  """Returns what an op assigns; None if that is no tensor as it was read."""
+  if op.type not in _ASSIGNS:
+    return None
+  tensor = op.inputs[1]
+  while tensor.op.type in _PASSES:
+    tensor = tensor.op.inputs[0]
+  if tensor.op.type != _READER:
+    return None
+  return list_reads(tensor.op)[tensor.value_index]
+
+
+def _list_reads(op: tf.Operation) -> list[_Read]:
+  """Returns the key and slice of each output of an op that reads."""
+  values = [tf.get_static_value(tensor) for tensor in op.inputs[1:]]
+  if any(value is None or len(value) != len(op.outputs) for value in values):
+    raise _UnknownKeys
+  return [_Read(key.decode(), part.decode()) for key, part in zip(*values)]
+
+
+def _find_keys(op: tf.Operation, list_reads: _ListReads) -> Iterator[str]:
+  """Yields the keys of all tensors that an op depends on."""
+  stack, seen = [op], {op}
+  while stack:
+    for tensor in stack.pop().inputs:
+      if tensor.op.type == _READER:
+        yield list_reads(tensor.op)[tensor.value_index].key
+      elif tensor.op not in seen:
+        seen.add(tensor.op)
+        stack.append(tensor.op)
+
+
+def _find_variable(op: tf.Operation, known: dict[str, Any]) -> Any:
+  """Returns the variable of an op; None if the graph does not show it."""
+  if op.name not in known and op.type in _VARIABLES:
+    try:
+      initializer = op.graph.get_operation_by_name(f"{op.name}/Assign")
+    except KeyError:
       return None
-    keys = Counter(id(v) for found in targets.values() for v, _ in found)
-    for key, found in targets.items():
-      # A variable on several replicas may be restored with the first one, and
-      # again by a key of its own.
-      alone = [pair for pair in found if keys[id(pair[0])] == 1]
-      if alone and not found[0][1]:
-        found[:] = alone
-      if not _is_whole(found):
-        others[key] = None
-    order = {id(variable): i for i, variable in enumerate(self._known.values())}
-    variables = {
-      key: [variable for variable, _ in found]
-      for key, found in targets.items()
-      if key not in others
-    }
-    in_order = sorted(variables, key=lambda key: order[id(variables[key][0])])
-    return Saved({key: variables[key] for key in in_order}, list(others))
-
-  def _find_read(self, tensor: tf.Tensor) -> _Read | None:
-    """Returns the key and slice that a tensor has; None if it was changed."""
-    while tensor.op.type in _PASSES:
-      tensor = tensor.op.inputs[0]
-    if tensor.op.type != _READER:
-      return None
-    return self._list_reads(tensor.op)[tensor.value_index]
-
-  def _list_reads(self, op: tf.Operation) -> list[_Read]:
-    """Returns the key and slice of each output of an op that reads."""
-    if op.name not in self._reads:
-      names, slices = map(_read_texts, op.inputs[1:])
-      if not len(names) == len(slices) == len(op.outputs):
-        raise _UnknownKeys
-      self._reads[op.name] = [_Read(*pair) for pair in zip(names, slices)]
-    return self._reads[op.name]
-
-  def _find_keys(self, op: tf.Operation) -> Iterator[str]:
-    """Yields the keys of all tensors that an op depends on."""
-    stack, seen = [op], set()
-    found = False
-    while stack:
-      for tensor in stack.pop().inputs:
-        other = tensor.op
-        if other.type == _READER:
-          found = True
-          yield self._list_reads(other)[tensor.value_index].key
-        elif other.name not in seen and other.name not in self._clean:
-          seen.add(other.name)
-          stack.append(other)
-    if not found:
-      self._clean |= seen
-
-  def _find_variable(self, op: tf.Operation) -> Any:
-    """Returns the variable of an op; None if the graph does not show it."""
-    if op.name not in self._known and op.type in _VARIABLES:
-      try:
-        initializer = self._graph.get_operation_by_name(f"{op.name}/Assign")
-      except KeyError:
-        return None
-      if initializer.type in _ASSIGNS and initializer.inputs[0].op is op:
-        self._known[op.name] = Uncollected(
-          op.outputs[0].name,
-          tf.TensorShape(op.get_attr("shape")),
-          tf.as_dtype(op.get_attr("dtype")),
-          initializer,
-        )
-    return self._known.get(op.name)
+    if initializer.type in _ASSIGNS and initializer.inputs[0].op is op:
+      known[op.name] = Uncollected(
+        op.outputs[0].name,
+        tf.TensorShape(op.get_attr("shape")),
+        tf.as_dtype(op.get_attr("dtype")),
+        initializer,
+      )
+  return known.get(op.name)
 
 
 def _list_collected(graph: tf.Graph) -> dict[str, Any]:
@@ -218,11 +213,3 @@ def _is_whole(found: list[tuple[Any, str]]) -> bool:
     if part != (info.spec if info else ""):
       return False
   return len(found) == 1 or all(part for _, part in found)
-
-
-def _read_texts(tensor: tf.Tensor) -> list[str]:
-  """Returns the strings of a constant."""
-  value = tf.get_static_value(tensor)
-  if value is None:
-    raise _UnknownKeys
-  return [item.decode("utf-8") for item in value.reshape(-1)]
