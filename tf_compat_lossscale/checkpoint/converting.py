@@ -160,7 +160,7 @@ def convert(
     result = _summarize(path, checkpoint, plan)
     if dry_run:
       return result
-    advance = (progress or _ignore)(sum(result.written_sizes.values()))
+    advance = (progress or _ignore)(result.size)
     if is_file:
       writing.write_file(path, to, overwrite, checkpoint, plan.sources, advance)
       return result
@@ -304,5 +304,4 @@ def _summarize(
     unproven=tuple(plan.found.unproven) if plan.found else (),
     sizes={name: spec.size for name, spec in checkpoint.specs.items()},
     written={name: source.spec for name, source in new.items()},
-    written_sizes={name: source.spec.size for name, source in new.items()},
   )

@@ -186,19 +186,15 @@ class Checkpoint:
     try:
       if self.saved_model is not None:
         path = os.path.join(self.saved_model, _SAVED_MODEL)
-        model = saved_model_pb2.SavedModel.FromString(_read_bytes(path))
+        model = read_message(path, saved_model_pb2.SavedModel())
         return model.meta_graphs[0] if model.meta_graphs else None
       path = self.prefix + ".meta"
       if not tf.io.gfile.exists(path):
         return None
-      return meta_graph_pb2.MetaGraphDef.FromString(_read_bytes(path))
-    except Exception as error:
-      # protobuf's DecodeError has another base class in each of its releases.
-      if type(error).__name__ != "DecodeError" and not isinstance(
-        error, (tf.errors.OpError, CheckpointError, OSError)
-      ):
-        raise
-      self.notes += (f"{path} is ignored: {_get_first_line(error)}",)
+      return read_message(path, meta_graph_pb2.MetaGraphDef())
+    except (CheckpointError, tf.errors.OpError) as error:
+      why = _get_first_line(error).removeprefix(f"{path}: ")
+      self.notes += (f"{path} is ignored: {why}",)
       return None
 
   def read(self, name: str) -> np.ndarray:
@@ -656,6 +652,25 @@ def _read_bytes(path: str, size: int = -1) -> bytes:
   with tf.io.gfile.GFile(path, "rb") as file:
     data: bytes = file.read(size)
     return data
+
+
+def read_message(path: str, message: Any) -> Any:
+  """Reads a file into a message of protobuf; returns the message.
+
+  Raises:
+    CheckpointError: The file is missing, or has another content.
+  """
+  with _explain_path(path):
+    data = _read_bytes(path)
+  try:
+    message.ParseFromString(data)
+  except Exception as error:
+    # protobuf's DecodeError has another base class in each of its releases.
+    if type(error).__name__ != "DecodeError":
+      raise
+    kind = type(message).__name__.removesuffix("Def")
+    raise CheckpointError(f"{path}: no {kind}: {error}") from None
+  return message
 
 
 def _refuse_pipe(path: str) -> None:

@@ -84,13 +84,11 @@ class Conversion:
     dropped: The tensors of the source that the layout does not have.
     added: The tensors that the source does not have, with initial values.
     changed: The loss scales and counters that were set.
-    left: The files of the replaced checkpoint that could not be removed.
     notes: What was computed, or could not be known, and what follows.
     reasons: What each dropped tensor is, if only the model's are written.
     unproven: The tensors that were kept, though they may be no model's.
     sizes: The number of bytes of each tensor of the source.
     written: Name of each tensor of the destination -> its dtype and shape.
-    written_sizes: The number of bytes of each tensor of the destination.
   """
 
   path: str
@@ -98,10 +96,13 @@ class Conversion:
   dropped: tuple[str, ...]
   added: tuple[str, ...]
   changed: tuple[str, ...]
-  left: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
   reasons: dict[str, str] = dataclasses.field(default_factory=dict)
   unproven: tuple[str, ...] = ()
   sizes: dict[str, int] = dataclasses.field(default_factory=dict)
   written: dict[str, TensorSpec] = dataclasses.field(default_factory=dict)
-  written_sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+
+  @property
+  def size(self) -> int:
+    """The number of bytes of all tensors of the destination."""
+    return sum(spec.size for spec in self.written.values())

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
 import inspect
 import os
 from typing import Any
@@ -23,12 +23,6 @@ from tf_compat_lossscale.checkpoint.restoring import Targets
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
-# How `MonitoredTrainingSession` is told that an argument is not given.
-_DEFAULT: Any = (
-  inspect.signature(tf1.train.MonitoredTrainingSession)
-  .parameters["save_checkpoint_secs"]
-  .default
-)
 
 
 class Saver(tf.compat.v1.train.Saver):
@@ -70,9 +64,7 @@ class Saver(tf.compat.v1.train.Saver):
         "save_path must be a checkpoint, but got None: pass its path; "
         "tf.train.latest_checkpoint returns None if a folder has none."
       )
-    reading.find(
-      save_path
-    )  # A missing checkpoint is the first error to report.
+    reading.find(save_path)  # That it is missing is the first error to report.
     saved = self._find_saved(sess.graph)
     targets = Targets(saved.variables)
     wishes = Wishes()
@@ -151,24 +143,8 @@ class Scaffold(tf.compat.v1.train.Scaffold):
     return self
 
 
-def MonitoredTrainingSession(
-  master: str = "",
-  is_chief: bool = True,
-  checkpoint_dir: str | os.PathLike[str] | None = None,
-  scaffold: tf.compat.v1.train.Scaffold | None = None,
-  hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
-  chief_only_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
-  save_checkpoint_secs: float | None = _DEFAULT,
-  save_summaries_steps: int | None = _DEFAULT,
-  save_summaries_secs: float | None = _DEFAULT,
-  config: tf.compat.v1.ConfigProto | None = None,
-  stop_grace_period_secs: float = 120,
-  log_step_count_steps: int | None = 100,
-  max_wait_secs: float = 7200,
-  save_checkpoint_steps: int | None = _DEFAULT,
-  summary_dir: str | os.PathLike[str] | None = None,
-  save_graph_def: bool = True,
-) -> Any:
+@functools.wraps(tf1.train.MonitoredTrainingSession, assigned=(), updated=())
+def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
   """Returns TensorFlow's `MonitoredTrainingSession` with the `Scaffold` above.
 
   The parameters are those of `tf.compat.v1.train.MonitoredTrainingSession`,
@@ -177,24 +153,11 @@ def MonitoredTrainingSession(
   Returns:
     A monitored session.
   """
-  return tf1.train.MonitoredTrainingSession(
-    master,
-    is_chief,
-    checkpoint_dir,
-    Scaffold() if scaffold is None else scaffold,
-    hooks,
-    chief_only_hooks,
-    save_checkpoint_secs,
-    save_summaries_steps,
-    save_summaries_secs,
-    config,
-    stop_grace_period_secs,
-    log_step_count_steps,
-    max_wait_secs,
-    save_checkpoint_steps,
-    summary_dir,
-    save_graph_def,
-  )
+  create = tf1.train.MonitoredTrainingSession
+  given = inspect.signature(create).bind(*args, **kwargs)
+  if given.arguments.get("scaffold") is None:
+    given.arguments["scaffold"] = Scaffold()
+  return create(*given.args, **given.kwargs)
 
 
 def import_meta_graph(
@@ -222,7 +185,12 @@ def import_meta_graph(
   Raises:
     CheckpointError: The file is missing or no MetaGraph.
   """
-  meta_graph = _read_meta_graph(meta_graph_or_file)
+  meta_graph = tf1.MetaGraphDef()
+  if isinstance(meta_graph_or_file, tf1.MetaGraphDef):
+    meta_graph.CopyFrom(meta_graph_or_file)
+  else:
+    path = os.fspath(meta_graph_or_file)
+    reading.read_message(path, meta_graph)
   nodes = {node.name for node in meta_graph.graph_def.node}
   for key, collection in meta_graph.collection_def.items():
     if collection.WhichOneof("kind") != "node_list":
@@ -241,23 +209,3 @@ def import_meta_graph(
   saver = Saver(saver_def=saver.saver_def)
   saver._import_scope = import_scope
   return saver
-
-
-def _read_meta_graph(meta_graph_or_file: Any) -> tf.compat.v1.MetaGraphDef:
-  """Returns a copy of a MetaGraph, or reads a file with one."""
-  meta_graph = tf1.MetaGraphDef()
-  if isinstance(meta_graph_or_file, tf1.MetaGraphDef):
-    meta_graph.CopyFrom(meta_graph_or_file)
-    return meta_graph
-  path = os.fspath(meta_graph_or_file)
-  try:
-    with tf.io.gfile.GFile(path, "rb") as file:
-      meta_graph.ParseFromString(file.read())
-  except tf.errors.OpError as error:
-    raise CheckpointError(f"{path}: {error.message}") from None
-  except Exception as error:
-    # This is protobuf's DecodeError, a package that we do not depend on.
-    if type(error).__name__ != "DecodeError":
-      raise
-    raise CheckpointError(f"{path}: no MetaGraph: {error}") from None
-  return meta_graph

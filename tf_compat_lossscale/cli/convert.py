@@ -133,10 +133,9 @@ def execute(arguments: argparse.Namespace) -> int:
   if arguments.dry_run:
     _list_tensors(conversion)
   else:
-    size = sum(conversion.written_sizes.values())
     print(
       f"{escape(conversion.path)}: written, "
-      f"{_count_tensors(conversion.written)}, {size:,} bytes, "
+      f"{_count_tensors(conversion.written)}, {conversion.size:,} bytes, "
       f"{len(conversion.renamed)} renamed"
     )
     if conversion.reasons:
@@ -155,8 +154,6 @@ def execute(arguments: argparse.Namespace) -> int:
     )
   for note in conversion.notes:
     print(f"note: {escape(note)}")
-  for path in conversion.left:
-    errors.warn(f"{path}, which was replaced, could not be removed", "convert")
   return 0
 
 
@@ -167,8 +164,7 @@ def _list_tensors(conversion: Conversion) -> None:
   for name, spec in sorted(conversion.written.items()):
     origin = conversion.renamed.get(name)
     whence = f", from {escape(origin)}" if origin else ""
-    size = conversion.written_sizes[name]
-    print(f"write {escape(name)}: {spec}, {size:,} bytes{whence}")
+    print(f"write {escape(name)}: {spec}, {spec.size:,} bytes{whence}")
   for name in sorted(conversion.dropped):
     why = conversion.reasons.get(name)
     size = conversion.sizes.get(name, 0)
@@ -176,11 +172,10 @@ def _list_tensors(conversion: Conversion) -> None:
       f"drop {escape(name)}: {size:,} bytes"
       + (f", {escape(why)}" if why else "")
     )
-  kept = sum(conversion.written_sizes.values())
   lost = sum(conversion.sizes.get(name, 0) for name in conversion.dropped)
   print(
     f"{escape(conversion.path)}: not written (dry run); "
-    f"{_count_tensors(conversion.written)}, {kept:,} bytes; "
+    f"{_count_tensors(conversion.written)}, {conversion.size:,} bytes; "
     f"{len(conversion.dropped)} dropped, {lost:,} bytes"
   )
 
