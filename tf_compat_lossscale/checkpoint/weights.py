@@ -24,10 +24,10 @@ from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import difflib
 import fnmatch
 from typing import NamedTuple
 
+from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
@@ -115,32 +115,24 @@ def find_weights(checkpoint: Checkpoint, choice: Choice) -> Weights:
     raise CheckpointError(f"{checkpoint.prefix}: {error}") from None
   plain = sorted(found.kept.keys() - found.averages.keys())
   if plain and choice.averages:
-    more = f" and {len(plain) - 5} more" if plain[5:] else ""
-    listed = ", ".join(plain[:5])
-    found.notes.append(
-      f"without an average, and written as they are: {listed}{more}"
-    )
+    listed = ", ".join(matching.shorten(plain, 5))
+    found.notes.append(f"without an average, and written as they are: {listed}")
   return found
 
 
 def _replace(found: Weights, others: Mapping[str, str], what: str) -> None:
-  """Takes other tensors under the names of weights.
-
-  Args:
-    found: The tensors.
-    others: Weight -> the tensor to take.
-    what: What these tensors are.
+  """Takes other tensors, called `what`, under the names of weights.
 
   Raises:
     CheckpointError: There are none.
   """
-  others = {w: other for w, other in others.items() if w in found.kept}
-  if not others:
+  weights = found.kept.keys() & others.keys()
+  if not weights:
     raise CheckpointError(f"it has no {what} of weights")
-  for weight, other in others.items():
+  for weight in sorted(weights):
+    found.kept[weight] = other = others[weight]
     found.dropped.pop(other, None)
     found.dropped[weight] = f"replaced by {other}"
-    found.kept[weight] = other
 
 
 def _choose_averages(found: Weights, choice: Choice) -> dict[str, str]:
@@ -182,24 +174,20 @@ def _choose(found: Weights, choice: Choice) -> None:
   Raises:
     CheckpointError: A pattern matches no name, or nothing is left.
   """
-  left = set(found.kept)
   averages = [a for each in found.averages.values() for a in each]
-  for word, patterns in (
-    ("include", choice.include),
-    ("exclude", choice.exclude),
-  ):
-    matching: set[str] = set()
-    for pattern in patterns:
-      these = {name for name in found.kept if _matches(name, [pattern])}
-      chose = choice.averages and any(_matches(a, [pattern]) for a in averages)
-      if not these and not chose:
+  known = {*found.kept, *(averages if choice.averages else ())}
+  for word in ("include", "exclude"):
+    for pattern in getattr(choice, word):
+      if not any(_matches(name, [pattern]) for name in known):
         raise CheckpointError(_explain_no_match(found, word, pattern))
-      matching |= these
-    if matching:
-      left = left & matching if word == "include" else left - matching
-  for name in list(found.kept):
-    if name not in left:
-      found.dropped[found.kept.pop(name)] = "left out by its name"
+  included = [n for n in found.kept if _matches(n, choice.include)]
+  left = {
+    name
+    for name in included or found.kept
+    if not _matches(name, choice.exclude)
+  }
+  for name in sorted(found.kept.keys() - left):
+    found.dropped[found.kept.pop(name)] = "left out by its name"
   found.unproven = [name for name in found.unproven if name in left]
   if not found.kept:
     raise CheckpointError("include and exclude leave no tensor")
@@ -208,13 +196,11 @@ def _choose(found: Weights, choice: Choice) -> None:
 def _explain_no_match(found: Weights, word: str, pattern: str) -> str:
   """Returns the error for a pattern that matches no name."""
   others = [name for name in found.dropped if _matches(name, [pattern])]
+  why = matching.suggest(pattern, found.kept)
   if others:
-    why = f"{others[0]} is dropped: {found.dropped[others[0]]}"
-  else:
-    near = difflib.get_close_matches(pattern, found.kept, 3, 0.3)
-    why = f"near it are {', '.join(near or sorted(found.kept)[:3])}"
+    why = f" ({others[0]} is dropped: {found.dropped[others[0]]})"
   return (
-    f"{word}={pattern!r} matches no tensor of the model ({why}); a pattern is "
+    f"{word}={pattern!r} matches no tensor of the model{why}; a pattern is "
     "that of a shell for the whole name, such as 'bert/encoder/*'"
   )
 
@@ -322,32 +308,19 @@ def _sort_objects(checkpoint: Checkpoint) -> Weights:
     for node in graph.nodes
     for slot in node.slot_variables
   }
-  optimizers = {
-    number
-    for number, node in enumerate(graph.nodes)
-    if node.slot_variables or _is_optimizer(nodes[number])
-  }
-  counters = {
-    child
-    for number, children in enumerate(nodes)
-    for name, child in children.items()
-    if name in names.STEPS or (name in _COUNTERS and number in {0, *optimizers})
-  }
-  metrics = {
-    child
-    for children in nodes
-    for name, child in children.items()
-    if name in _METRICS
-  }
-  for children in nodes:
+  others: set[int] = set()  # Optimizers, loss scales and metrics.
+  counters: set[int] = set()
+  for number, children in enumerate(nodes):
+    is_optimizer = graph.nodes[number].slot_variables or _is_optimizer(children)
+    is_scale = children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
+    if is_optimizer or is_scale:
+      others.add(number)
+    counts = names.STEPS if number and not is_optimizer else _COUNTERS
+    counters |= {children[name] for name in counts & children.keys()}
+    others |= {children[name] for name in _METRICS & children.keys()}
     api = nodes[children["keras_api"]] if "keras_api" in children else {}
-    metrics |= {api[name] for name in _METRICS_OF_KERAS_2 & api.keys()}
-  loss_scales = {
-    number
-    for number, children in enumerate(nodes)
-    if children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
-  }
-  of_model = reading.find_paths(graph, optimizers | metrics | loss_scales)
+    others |= {api[name] for name in _METRICS_OF_KERAS_2 & api.keys()}
+  of_model = reading.find_paths(graph, others)
   taken: dict[str, tuple[str, str]] = {}
   for number, node in enumerate(graph.nodes):
     for attribute in node.attributes:
