@@ -40,6 +40,9 @@ _NOT_CORRECTED = (
 )
 _KEPT = "the checkpoint does not have it, and its initial value is not known"
 _HYPER = "a hyperparameter is the program's"
+_PRODUCT = "computed from the steps: Keras's Nadam has a schedule of momentums"
+_SCHEDULED = "what the schedule gives for that step"
+_LEGACY_PRODUCT = slots.PRODUCTS[0]  # Of the Nadam with `schedule_decay`.
 _FACTOR = "multiplied by {:g}, {}"
 
 
@@ -160,26 +163,20 @@ class _Restorer:
 
   def _list_keras(self) -> dict[str, Any]:
     """Returns path -> optimizer of Keras, without those that are wrapped."""
-    found = {
-      path: item
-      for path, item in self._items
-      if walking.is_keras_optimizer(item)
-    }
-    inner = [getattr(each, "inner_optimizer", None) for each in found.values()]
-    return {
-      path: item
-      for path, item in found.items()
-      if all(item is not other for other in inner)
-    }
+    found = [
+      each for each in self._items if walking.is_keras_optimizer(each[1])
+    ]
+    wrapped = {id(getattr(item, "inner_optimizer", None)) for _, item in found}
+    return {path: item for path, item in found if id(item) not in wrapped}
 
   def _list_v1(self) -> list[Any]:
     """Returns the optimizers of TensorFlow 1, without wrappers."""
-    found: dict[int, Any] = {}
-    for _, item in self._items:
-      if isinstance(item, tf.compat.v1.train.Optimizer):
-        *_, innermost = optimizer_kinds.walk(item)
-        found[id(innermost)] = innermost
-    return list(found.values())
+    inner = (
+      list(optimizer_kinds.walk(item))[-1]
+      for _, item in self._items
+      if isinstance(item, tf.compat.v1.train.Optimizer)
+    )
+    return list({id(optimizer): optimizer for optimizer in inner}.values())
 
   def _check_built(self) -> None:
     """Checks that optimizers have made their slots."""
@@ -279,7 +276,7 @@ class _Restorer:
   def _add_keras(self, path: str, optimizer: Any) -> None:
     """Adds the variables of one of Keras's optimizers."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    kind = slots.find_kind(cls.__name__ for cls in type(inner).__mro__)
+    kind = slots.find_kind(c.__name__ for c in type(inner).__mro__) or ""
     left = {id(each): each for each in _list_own(optimizer)}
     if (
       left.pop(id(getattr(optimizer, "dynamic_scale", None)), None) is not None
@@ -294,7 +291,7 @@ class _Restorer:
       for (name, spec), child in zip(tensors, names.KERAS_3):
         variable = getattr(optimizer, child)
         left.pop(id(variable), None)
-        wanted = _make_wanted(variable, self._find_path(variable, path))
+        wanted = self._make_own(variable, path)
         self._want(scope + name, wanted._replace(spec=spec))
     steps = self._add_steps(path, optimizer, inner, kind, left)
     rate = self._compute_rate(inner, steps)
@@ -303,7 +300,7 @@ class _Restorer:
       self._add_slot(path, inner, kind, weight, role, slot, rate)
     for weight, average in self._list_paired(inner, slots.AVERAGES):
       left.pop(id(average), None)
-      wanted = _make_wanted(average, self._find_path(average, path))
+      wanted = self._make_own(average, path)
       key = self._find_key(weight)
       if f"{key}/{names.AVERAGE}" in self._sources:
         key, why = f"{key}/{names.AVERAGE}", _SAME
@@ -313,26 +310,19 @@ class _Restorer:
         self._map(wanted, key, why)
     for _, total in self._list_paired(inner, slots.SUMS):
       left.pop(id(total), None)
-      wanted = _make_wanted(total, self._find_path(total, path))
+      wanted = self._make_own(total, path)
       self._set(wanted, 0, "", "no gradient is accumulated between two steps")
     attributes = _list_attributes(optimizer, inner)
     for variable in left.values():
-      wanted = _make_wanted(variable, self._find_path(variable, path))
+      wanted = self._make_own(variable, path)
       name = attributes.get(id(variable), "")
-      computed: tuple[float, str] | None = None
       if name in slots.PRODUCTS and steps is not None:
-        decay = 1.0
-        if name == slots.PRODUCTS[0]:
-          decay = float(np.asarray(inner.decay))
+        decay = float(np.asarray(inner.decay)) if name == _LEGACY_PRODUCT else 1
         beta = float(np.asarray(inner.beta_1))
-        computed = (
-          slots.compute_nadam_product(beta, decay, steps.number),
-          "computed from the steps: Keras's Nadam has a schedule of momentums",
-        )
-      elif name == slots.CURRENT_RATE and rate is not None:
-        computed = rate, "what the schedule gives for that step"
-      if computed and steps is not None:
-        self._set(wanted, computed[0], steps.key, computed[1])
+        product = slots.compute_nadam_product(beta, decay, steps.number)
+        self._set(wanted, product, steps.key, _PRODUCT)
+      elif name == slots.CURRENT_RATE and rate is not None and steps:
+        self._set(wanted, rate, steps.key, _SCHEDULED)
       elif name in slots.HYPERPARAMETERS:
         self._kept[wanted.path] = _HYPER
       else:
@@ -389,9 +379,10 @@ class _Restorer:
     self._sources[wanted.path] = Source(key, wanted.spec, value)
     self._reasons[wanted.path] = why
 
-  def _find_path(self, variable: Any, path: str) -> str:
-    """Returns the path of a variable of an optimizer."""
-    return self._paths.get(id(variable)) or f"{path}/{_name(variable)}"
+  def _make_own(self, variable: Any, path: str) -> _Wanted:
+    """Returns a variable of the optimizer at a path."""
+    own = self._paths.get(id(variable)) or f"{path}/{_name(variable)}"
+    return _make_wanted(variable, own)
 
   def _list_slots(
     self, inner: Any, kind: str
@@ -429,7 +420,7 @@ class _Restorer:
   ) -> _Steps | None:
     """Adds an optimizer's counters of steps; returns the steps if known."""
     counters = [
-      _make_wanted(variable, self._find_path(variable, path))
+      self._make_own(variable, path)
       for variable in _list_counters(optimizer, inner)
       if left.pop(id(variable), None) is not None
     ]
@@ -598,25 +589,25 @@ class _Restorer:
       return
     keys = names.list_keys(self._checkpoint)
     specs = {name: self._checkpoint.specs[key] for name, key in keys.items()}
-    used_names = {name for name, key in keys.items() if key in used}
-    lost = slots.find_lost(specs, used_names)
+    lost = slots.find_lost(specs, {n for n, key in keys.items() if key in used})
     if not lost:
       return
     message = f"{', '.join(matching.shorten(lost))} went to no optimizer"
+    if self._wishes.missing != "error":
+      self._notes.append(message)
+      return
+    why = (
+      "training would go on otherwise than it did: give the optimizer that had "
+      "them"
+    )
     for optimizer in self._v1:
-      if not optimizer.get_slot_names() and self._wishes.missing == "error":
-        raise CheckpointError(
-          f"{self._checkpoint.prefix}: slots {message}, but "
-          f"{type(optimizer).__name__} has none before its first step: call "
-          f"{_BUILD} first; missing='initialize' restores without slots"
-        )
-    if self._wishes.missing == "error":
-      raise CheckpointError(
-        f"{self._checkpoint.prefix}: slots {message}, so training would go on "
-        "otherwise than it did: give the optimizer that had them, or "
-        "missing='initialize' to go on without"
-      )
-    self._notes.append(message)
+      if not optimizer.get_slot_names():
+        name = type(optimizer).__name__
+        why = f"{name} has none before its first step: call {_BUILD} first"
+    raise CheckpointError(
+      f"{self._checkpoint.prefix}: slots {message}, and {why}; "
+      "missing='initialize' restores without slots"
+    )
 
   def _assign(self, match: matching.Match) -> Report:
     """Assigns what was found; returns the report."""
@@ -641,7 +632,9 @@ class _Restorer:
         continue
       value = source.read(self._checkpoint)
       why = self._reasons.get(name, match.reasons.get(name, ""))
-      if name in self._factors and source.key and self._is_sum(source.key):
+      # Keras's own `momentum` is multiplied by the rate already.
+      is_sum = names.get_base(source.key) != "momentum"
+      if name in self._factors and source.key and is_sum:
         value = value * np.asarray(self._factors[name], value.dtype)
         why = _FACTOR.format(self._factors[name], "the negative learning rate")
       values.append(
@@ -661,10 +654,6 @@ class _Restorer:
     self._checkpoint.check_current()
     assign()
     return report
-
-  def _is_sum(self, key: str) -> bool:
-    """Returns whether a tensor is of MomentumOptimizer, not of Keras's SGD."""
-    return names.get_base(key) != "momentum"
 
 
 class _Steps(NamedTuple):
@@ -699,10 +688,9 @@ def _list_own(optimizer: Any) -> list[Any]:
   """Returns the variables of one of Keras's optimizers, without weights."""
   inner = getattr(optimizer, "inner_optimizer", optimizer)
   found = [*_list_counters(optimizer, inner)]
-  for each in dict.fromkeys((id(optimizer), id(inner))):
-    item = optimizer if each == id(optimizer) else inner
+  for item in (optimizer, inner):
     listed = item.variables
-    found += listed if isinstance(listed, (list, tuple)) else listed()
+    found += listed() if callable(listed) else listed
     found += [
       child
       for name, child in tracking.list_children(item).items()

@@ -91,7 +91,6 @@ class _Saved(NamedTuple):
   """One of Keras's optimizers in an object graph.
 
   Attributes:
-    number: Its node.
     path: Its path.
     kind: The optimizer of TensorFlow 1 with the same slots: a key of
       `slots.ROLES`; '' if there is none.
@@ -99,7 +98,6 @@ class _Saved(NamedTuple):
     slots: (node of the weight, role, node of the slot).
   """
 
-  number: int
   path: str
   kind: str
   children: dict[str, int]
@@ -115,16 +113,17 @@ def _find_saved(
     for number in range(len(graph.nodes))
     if (value := graph.find_value(number)) is not None and value.full_name
   }
-  inside = {
-    children[base]
-    for children in graph.children
-    for base in ("base_optimizer", "inner_optimizer")
-    if base in children
+  bases = {
+    number: children[name]
+    for number, children in enumerate(graph.children)
+    for name in ("inner_optimizer", names.BASE_OPTIMIZER)
+    if name in children
   }
+  inside = set(bases.values())
   for number, own in enumerate(graph.children):
-    base = own.get("base_optimizer", own.get("inner_optimizer"))
-    children = own | (graph.children[base] if base is not None else {})
-    if number in inside or not children.keys() & set(slots.COUNTERS):
+    base = bases.get(number, number)
+    children = own | graph.children[base]
+    if number in inside or children.keys().isdisjoint(slots.COUNTERS):
       continue
     found = [
       (
@@ -132,26 +131,24 @@ def _find_saved(
         slot.slot_name,
         slot.slot_variable_node_id,
       )
-      for part in ([number] if base is None else [number, base])
+      for part in {number: None, base: None}
       for slot in graph.nodes[part].slot_variables
     ]
     if "iter" in children:
       kind = _find_legacy_kind(graph, found)
     else:
-      kind = next(
-        (
-          k
-          for k, v in slots.LISTS.items()
-          if children.keys() >= set(v.values())
-        ),
-        "",
-      )
+      kinds = [
+        kind
+        for kind, lists in slots.LISTS.items()
+        if children.keys() >= set(lists.values())
+      ]
+      kind = kinds[0] if kinds else ""
       found = [
         (weight, role, slot)
         for role, name in slots.LISTS.get(kind, {}).items()
         for weight, slot in _list_members(graph, children, name, by_name)
       ]
-    yield _Saved(number, paths.get(number, ""), kind, children, found)
+    yield _Saved(paths.get(number, ""), kind, children, found)
 
 
 def _find_legacy_kind(
@@ -164,20 +161,10 @@ def _find_legacy_kind(
     if None not in values:  # It is `Adam/w/m`.
       name, whole = (value.full_name for value in values)
       scope = whole.rpartition(f"/{name}/")[0].rpartition("/")[2]
-  kind = slots.CLASSES.get(
-    names.split_number(scope)[0].lower().replace("_", "")
-  )
+  kind = slots.find_kind([names.split_number(scope)[0]])
   if kind is not None:
     return kind
-  roles = {role for _, role, _ in found}
-  return next(
-    (
-      kind
-      for kind, (*_, most) in slots.ROLES.items()
-      if roles == set(most) or (kind == "RMSProp" and "rms" in roles)
-    ),
-    "",
-  )
+  return slots.find_kind_of_roles({role for _, role, _ in found})
 
 
 def _list_members(

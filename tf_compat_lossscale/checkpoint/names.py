@@ -169,12 +169,15 @@ class FoundScales(NamedTuple):
     incomplete: The loss scales that lack counters, with the names that the
       counters would have. Each may as well be a variable of the user.
     counters: Variables named like counters of a loss scale that is not there.
+    likely: Those of `incomplete` that are probably loss scales: the name
+      `loss_scale` alone is too common.
   """
 
   known: list[ScaleNames]
   unclear: set[str]
   incomplete: list[ScaleNames]
   counters: set[str]
+  likely: list[ScaleNames]
 
 
 def group(
@@ -334,7 +337,7 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
   counters: set[str] = set()
   for scope, api in sorted(found):
     by_base = {
-      base: sorted(members, key=_get_number)
+      base: sorted(members, key=get_number)
       for base, members in found[scope, api].items()
     }
     lists = [by_base.get(base, []) for base in SCALE_TENSORS[api]]
@@ -354,10 +357,16 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
       incomplete += _complete(scope, api, lists, tensors)
     elif not lists[0]:
       counters.update(name for members in lists for name in members)
-  return FoundScales(known, unclear, incomplete, counters)
+  likely = [
+    scale
+    for scale in incomplete
+    if scale.api == COMPAT or not scalars.keys().isdisjoint(scale.names[1:])
+  ]
+  return FoundScales(known, unclear, incomplete, counters, likely)
 
 
-def _get_number(name: str) -> int:
+def get_number(name: str) -> int:
+  """Returns the number in which a name ends; 0 if there is none."""
   return split_number(name)[1]
 
 
@@ -377,7 +386,7 @@ def _complete(
   """
   for i, first in enumerate(lists[0]):
     found = tuple(
-      members[i] if members else scope + add_number(base, _get_number(first))
+      members[i] if members else scope + add_number(base, get_number(first))
       for members, base in zip(lists, SCALE_TENSORS[api])
     )
     if all(n not in tensors for n, m in zip(found, lists) if not m):
@@ -398,7 +407,7 @@ def sort_by_creation(names: Iterable[str]) -> list[str] | None:
   scopes = {split_scope(remove_conds(name))[0] for name in listed}
   conds = [get_cond_number(name) for name in listed]
   keys = [
-    (0 if cond is None else cond, _get_number(name))
+    (0 if cond is None else cond, get_number(name))
     for cond, name in zip(conds, listed)
   ]
   is_mixed = None in conds and set(conds) != {None}

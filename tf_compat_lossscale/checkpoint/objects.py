@@ -39,6 +39,7 @@ from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import matching
+from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
@@ -48,9 +49,8 @@ _CHECKPOINTS = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
 _VALUE = "VARIABLE_VALUE"
 _ATTRIBUTES = "/.ATTRIBUTES/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
-_BASES = ("base_optimizer", "inner_optimizer")
+_BASES = (names.BASE_OPTIMIZER, "inner_optimizer")
 _DEEPEST = 200  # The length of the path to an optimizer in wrappers.
-_LOSS_SCALE = "loss_scale"
 # What APIs call the variables of a loss scale -> what they mean. GrowthBackoff
 # has further counts, which have one name everywhere.
 _SCALE = {
@@ -68,7 +68,6 @@ _COUNTERS = {
   "_iterations": "one of Keras 2.11 or later",
 }
 _V1 = "TensorFlow 1's"
-_KERAS_3_SCALE = ("dynamic_scale", "step_counter")
 # The counts that a loss scale of one class has and another's has not.
 _COUNTS = {"bad", "overflows", "steps_to_overflow", "skipped_steps"}
 # Keras lists all variables of an optimizer again, in an order of its own.
@@ -138,8 +137,8 @@ class _Place(NamedTuple):
 
 def _is_renamed(meaning: str, here: _Place, there: _Place) -> bool:
   """Returns whether a variable of a loss scale has another API's name."""
-  names = (each.way.rpartition("/")[2] for each in (here, there))
-  return meaning.startswith("scale ") and len(set(names)) > 1
+  own = {each.way.rpartition("/")[2] for each in (here, there)}
+  return meaning.startswith("scale ") and len(own) > 1
 
 
 class _Layout(NamedTuple):
@@ -191,9 +190,9 @@ def _lay_out(
     place = _Place(child, way + name, item)
     if name in _BASES:
       continue
-    if name in _KERAS_3_SCALE and _KERAS_3_SCALE[0] in children:
+    if name in names.KERAS_3 and names.KERAS_3_SCALE in children:
       found[f"scale {_SCALE[name]}"] = place
-    elif name == _LOSS_SCALE and not is_variable(child):
+    elif name == names.LOSS_SCALE and not is_variable(child):
       for key, weight in list_children(child).items():
         meaning = f"scale {_SCALE.get(key, key)}"
         found[meaning] = _Place(weight, f"{way}{name}/{key}", child)
@@ -437,7 +436,7 @@ class _Walk:
       for meaning, place in here.places.items()
       if meaning in there.places
     ):  # TensorFlow must not restore the variables of another API.
-      others = {_LOSS_SCALE: tracking.Detour({})}
+      others = {names.LOSS_SCALE: tracking.Detour({})}
       self._make_detour(step, tracking.Detour(others, step.item))
 
   def _make_detour(self, step: _Step, found: Any) -> None:
@@ -851,8 +850,8 @@ def find_initial_scale(holder: Any, name: str) -> Any:
   elif hasattr(holder, "initial_loss_scale"):  # Keras 2's.
     initial = {"current_loss_scale": holder.initial_loss_scale}
     return (initial | {"good_steps": 0}).get(name)
-  elif hasattr(holder, _KERAS_3_SCALE[0]):
-    initial = {_KERAS_3_SCALE[0]: holder.initial_scale, "step_counter": 0}
+  elif hasattr(holder, names.KERAS_3_SCALE):
+    initial = {names.KERAS_3_SCALE: holder.initial_scale, "step_counter": 0}
     return initial.get(name)
   return None
 

@@ -139,20 +139,29 @@ CORRECTED = {"Adam", "AdaMax"}
 _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
 
 
-def find_kind(names_of_classes: Iterable[str]) -> str:
+def find_kind_of_roles(roles: Collection[str]) -> str:
+  """Returns the key of `ROLES` whose slots have these roles; '' if none has."""
+  for kind, (*_, most) in ROLES.items():
+    is_part = kind == "RMSProp" and "rms" in roles and set(roles) < set(most)
+    if is_part or set(roles) == set(most):
+      return kind
+  return ""
+
+
+def find_kind(names_of_classes: Iterable[str]) -> str | None:
   """Returns the optimizer of TensorFlow 1 with the slots of a class of Keras.
 
   Args:
     names_of_classes: The class's name, and those that it is derived from.
 
   Returns:
-    A key of `ROLES`; '' if there is none.
+    A key of `ROLES`; '' if there is none; None if the classes are unknown.
   """
   for name in names_of_classes:
     kind = CLASSES.get(name.lower().replace("_", ""))
     if kind is not None:
       return kind
-  return ""
+  return None
 
 
 class NamedSlots:
@@ -166,7 +175,7 @@ class NamedSlots:
       bases.setdefault(names.get_base(slot), []).append(slot)
     for bases in self._found.values():
       for members in bases.values():
-        members.sort(key=_get_number)
+        members.sort(key=names.get_number)
 
   def find(self, weight: str, kind: str) -> dict[str, str]:
     """Returns role -> slot of a weight; {} if several optimizers may have it.
@@ -190,10 +199,6 @@ class NamedSlots:
   def list_all(self, weight: str) -> list[str]:
     """Returns all slots of a weight."""
     return [n for each in self._found.get(weight, {}).values() for n in each]
-
-
-def _get_number(name: str) -> int:
-  return names.split_number(name)[1]
 
 
 def find_lost(
