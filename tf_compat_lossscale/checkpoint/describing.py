@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import math
 import os
@@ -18,6 +17,7 @@ from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
+from tf_compat_lossscale.checkpoint.slots import find_kind_of_roles
 from tf_compat_lossscale.checkpoint.slots import ROLES
 
 SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
@@ -228,13 +228,7 @@ def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
   specs = checkpoint.specs
   scales = names.find_scales(specs)
-  likely = [
-    scale
-    for scale in scales.incomplete
-    # The name `loss_scale` alone is too common.
-    if scale.api == names.COMPAT or specs.keys() & set(scale.names[1:])
-  ]
-  states = [_read_state(checkpoint, s) for s in [*scales.known, *likely]]
+  found = [*scales.known, *scales.likely]
   steps = [
     name
     for name, spec in specs.items()
@@ -243,21 +237,19 @@ def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
     and spec.dtype in names.INTEGERS
   ]
   bases = {names.get_base(slot) for slot, _ in names.find_slots(specs)}
-  found = {_OPTIMIZERS[base] for base in bases & _OPTIMIZERS.keys()}
+  optimizers = {_OPTIMIZERS[base] for base in bases & _OPTIMIZERS.keys()}
   return {
     "kind": SAVER,
     "api": ", ".join(sorted({scale.api for scale in scales.known})) or None,
-    "inner_optimizer": ", ".join(sorted(found)) or None,
-    "loss_scales": tuple(states),
-    "notes": tuple(_note_likenesses(checkpoint, scales, likely)),
+    "inner_optimizer": ", ".join(sorted(optimizers)) or None,
+    "loss_scales": tuple(_read_state(checkpoint, scale) for scale in found),
+    "notes": tuple(_note_likenesses(checkpoint, scales)),
     "step": int(checkpoint.read_scalar(steps[0])) if steps else None,
   }
 
 
 def _note_likenesses(
-  checkpoint: Checkpoint,
-  scales: names.FoundScales,
-  likely: Sequence[names.ScaleNames],
+  checkpoint: Checkpoint, scales: names.FoundScales
 ) -> Iterator[str]:
   """Yields a sentence for what is called like a loss scale, and may be none."""
   specs = checkpoint.specs
@@ -265,7 +257,7 @@ def _note_likenesses(
     missing = ", ".join(n for n in scale.names if n not in specs)
     name = scale.names[0]
     value = checkpoint.read_scalar(name)
-    kind = "has the name of" if scale in likely else "may be"
+    kind = "has the name of" if scale in scales.likely else "may be"
     yield (
       f"{name} ({value:.9g}) {kind} a loss scale's variable, but {missing} "
       "is missing: it may as well be the program's own"
@@ -361,11 +353,7 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
 def _find_optimizer(slots: set[str], is_keras: bool) -> str | None:
   """Returns the optimizer whose slots an object has, or None."""
   found = slots - {"vhat"}
-  kind = _OWN_SLOTS.get(frozenset(found))
-  for name, (*_, roles) in ROLES.items():
-    is_part = name == "RMSProp" and "rms" in found and found < {*roles}
-    if kind is None and (found == {*roles} or is_part):
-      kind = name
+  kind = _OWN_SLOTS.get(frozenset(found)) or find_kind_of_roles(found) or None
   return "SGD" if is_keras and kind == "Momentum" else kind
 
 

@@ -448,13 +448,7 @@ class _Matching:
     if here.unclear or there.unclear:
       self._choose_alone(ours, theirs)
       return
-    likely = [
-      scale
-      for scale in there.incomplete
-      if scale.api == names.COMPAT
-      or not set(scale.names[1:]).isdisjoint(theirs)
-    ]
-    self.pair_known_scales(here.known, there.known, likely)
+    self.pair_known_scales(here.known, there.known, there.likely)
     mapped = {names.split_scope(name)[0] for name in self.wishes.mapping}
     known = {name for scale in there.known for name in scale.names}
     for name in ours:

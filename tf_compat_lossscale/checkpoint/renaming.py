@@ -145,11 +145,7 @@ class _Renaming:
         "there are more of one kind than of another: set the loss scale in the "
         "program"
       )
-    self.scales = self.scales + [
-      scale
-      for scale in self.found.incomplete
-      if scale.api == names.COMPAT or set(scale.names[1:]) & self.sources.keys()
-    ]
+    self.scales = self.scales + self.found.likely
     if not self.scales:
       base = tuple(names.SCALE_TENSORS[names.COMPAT])
       self.scales = [ScaleNames(names.COMPAT, "", base)]
@@ -257,10 +253,7 @@ class _Renaming:
       )
 
   def _complete(self, scale: ScaleNames) -> None:
-    """Adds counters of 0 to what is likely a loss scale without them.
-
-    The name `loss_scale` alone is too common.
-    """
+    """Adds counters of 0 to what is likely a loss scale without them."""
     has_count = not self.left.keys().isdisjoint(scale.names[1:])
     is_likely = scale.api == names.COMPAT or has_count
     if scale.names[0] not in self.left or not is_likely:
