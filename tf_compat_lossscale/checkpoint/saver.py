@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Iterable
 import inspect
 import os
 from typing import Any
@@ -23,6 +23,12 @@ from tf_compat_lossscale.checkpoint.restoring import Targets
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
+# How `MonitoredTrainingSession` is told that an argument is not given.
+_DEFAULT: Any = (
+  inspect.signature(tf1.train.MonitoredTrainingSession)
+  .parameters["save_checkpoint_secs"]
+  .default
+)
 
 
 class Saver(tf.compat.v1.train.Saver):
@@ -143,8 +149,24 @@ class Scaffold(tf.compat.v1.train.Scaffold):
     return self
 
 
-@functools.wraps(tf1.train.MonitoredTrainingSession, assigned=(), updated=())
-def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
+def MonitoredTrainingSession(
+  master: str = "",
+  is_chief: bool = True,
+  checkpoint_dir: str | os.PathLike[str] | None = None,
+  scaffold: tf.compat.v1.train.Scaffold | None = None,
+  hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+  chief_only_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+  save_checkpoint_secs: float | None = _DEFAULT,
+  save_summaries_steps: int | None = _DEFAULT,
+  save_summaries_secs: float | None = _DEFAULT,
+  config: tf.compat.v1.ConfigProto | None = None,
+  stop_grace_period_secs: float = 120,
+  log_step_count_steps: int | None = 100,
+  max_wait_secs: float = 7200,
+  save_checkpoint_steps: int | None = _DEFAULT,
+  summary_dir: str | os.PathLike[str] | None = None,
+  save_graph_def: bool = True,
+) -> Any:
   """Returns TensorFlow's `MonitoredTrainingSession` with the `Scaffold` above.
 
   The parameters are those of `tf.compat.v1.train.MonitoredTrainingSession`,
@@ -153,11 +175,24 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
   Returns:
     A monitored session.
   """
-  create = tf1.train.MonitoredTrainingSession
-  given = inspect.signature(create).bind(*args, **kwargs)
-  if given.arguments.get("scaffold") is None:
-    given.arguments["scaffold"] = Scaffold()
-  return create(*given.args, **given.kwargs)
+  return tf1.train.MonitoredTrainingSession(
+    master,
+    is_chief,
+    checkpoint_dir,
+    Scaffold() if scaffold is None else scaffold,
+    hooks,
+    chief_only_hooks,
+    save_checkpoint_secs,
+    save_summaries_steps,
+    save_summaries_secs,
+    config,
+    stop_grace_period_secs,
+    log_step_count_steps,
+    max_wait_secs,
+    save_checkpoint_steps,
+    summary_dir,
+    save_graph_def,
+  )
 
 
 def import_meta_graph(
