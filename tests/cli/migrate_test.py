@@ -126,6 +126,8 @@ def test_a_report_file(old, tmp_path, capsys):
     assert "`tf-lossscale migrate --write old.py` makes 1 of them" in text or (
       json.loads(text)["command"] == "tf-lossscale migrate --write old.py"
     )
+  status, out, err = run(capsys, "--reportfile", "old.py", "old.py")
+  assert status == 2 and "does not replace a program" in err
   status, out, err = run(capsys, "--reportfile=no/r", "old.py")
   assert status == 2 and "no/r" in err and err.count("\n") == 1
 

@@ -43,6 +43,7 @@ def choose(tmp_path, main, **others):
     ("class C(Base):\n  def call(self): tf.log(1)", 1),
     ("getattr(tf, 'Session')()", 1),
     ("tf.losses.mean_squared_error(x, y)", 2),
+    ("print('日本語日本語', tf.Session() if hasattr(tf, 'Session') else 0)", 2),
     ("tf.summary.scalar('x', 1)", 2),
     ("tf.ones([])", 2),
     ("tf.Session = mine\ntf.Session()", 2),

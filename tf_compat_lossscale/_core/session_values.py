@@ -77,4 +77,8 @@ def _find_input(variable: Any) -> tf.Tensor:
       f"{variable.name}: its initializer {variable.initializer.name} takes no "
       "value, but must assign a tensor"
     )
+  if not inputs[1].graph.is_feedable(inputs[1]):
+    raise ValueError(
+      f"{variable.name}: the graph does not allow to feed its initial value"
+    )
   return inputs[1]

@@ -41,8 +41,10 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.matching import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import Report
 
 _CHECKPOINTS = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
@@ -759,8 +761,9 @@ def plan_assignments(
     ) from None
 
   def run() -> None:
-    session.run([variable.initializer for variable, _ in initial])
     session_values.run(session, assignments)
+    # An initial value may be made of a variable that was restored.
+    session.run([variable.initializer for variable, _ in initial])
 
   return run
 
@@ -794,16 +797,13 @@ def convert(value: np.ndarray, variable: Any, key: str) -> np.ndarray:
   """Returns a value in a variable's dtype.
 
   Raises:
-    CheckpointError: A count is too large for the variable.
+    CheckpointError: The dtype does not hold the value.
   """
   dtype = tf.as_dtype(variable.dtype).base_dtype.as_numpy_dtype
   if value.dtype == dtype or value.dtype.kind in "OSU":
     return value
-  if np.dtype(dtype) == np.int32 and value.max() > np.iinfo(np.int32).max:
-    raise CheckpointError(
-      f"{key} is {value}, more than the int32 of {variable.name} can hold"
-    )
-  return value.astype(dtype)
+  spec = TensorSpec(tf.as_dtype(dtype).name, value.shape)
+  return Source(key, spec).change(value, str(variable.name))
 
 
 def list_variables(objects: Any) -> list[Any]:

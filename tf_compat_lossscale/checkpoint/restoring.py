@@ -73,7 +73,8 @@ def restore(
       or call an optimizer's `build`.
     variables: The variables to restore by name, or a dict from their names in
       the checkpoint to them. By default all global variables of the session's
-      graph, or all variables of `objects`.
+      graph, also if `objects` are given; without a session, all variables of
+      `objects`.
     what: 'all'; 'weights' for a model's variables alone, without those of
       optimizers, loss scales and the global step; or 'all_but_optimizer' to go
       on with another optimizer. The other variables are initialized. By name
@@ -107,6 +108,7 @@ def restore(
     )
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
+  _check_mapping(mapping or {})
   wishes = Wishes(mapping or {}, missing, same_order, cast)
   has_objects = objects is not None and variables is None
   if has_objects:
@@ -130,6 +132,16 @@ def restore(
     )
 
   return reading.read_consistently(path, attempt)
+
+
+def _check_mapping(mapping: Mapping[str, str | None]) -> None:
+  """Raises a ValueError if a mapping has anything but names."""
+  for here, there in mapping.items():
+    if not isinstance(here, str) or not isinstance(there, (str, type(None))):
+      raise ValueError(
+        "mapping must be a dict from a variable's name to its name in the "
+        f"checkpoint, or None, but has {here!r}: {there!r}."
+      )
 
 
 class Targets:

@@ -80,12 +80,22 @@ def add_arguments(parser: errors.Parser) -> None:
   )
   parser.add_argument(
     "--reportfile",
+    type=_parse_report_file,
     metavar="FILE",
     help="write the report that `scan` prints into FILE",
   )
   parser.add_argument(
     "--list", action="store_true", help="list the codes, and do nothing else"
   )
+
+
+def _parse_report_file(path: str) -> str:
+  """Returns the path of a report, unless it is that of a program."""
+  if path.endswith((".py", ".ipynb")):  # `--reportfile *.py`, for instance.
+    raise argparse.ArgumentTypeError(
+      f"a report does not replace a program, but got {path}: name another file"
+    )
+  return path
 
 
 def read(

@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import functools
 import operator
+import os
 import re
 import sys
 import tokenize
@@ -154,6 +155,9 @@ def read(path: str) -> Source:
   Raises:
     SourceError: The file cannot be read, or this Python cannot parse it.
   """
+  if os.path.exists(path) and not os.path.isfile(path):
+    # What is read from a pipe is lost for Python.
+    raise SourceError(f"{path}: not a regular file")
   try:
     with tokenize.open(path) as file:
       text = file.read()

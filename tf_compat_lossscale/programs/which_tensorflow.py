@@ -185,6 +185,11 @@ def _find_graph_of_compat_v1(
       yield Sign(1, 0, name, written, source.path, use.line)
 
 
+def _cut(line: str, end: int | None) -> str:
+  """Returns a line up to an offset of `ast`, which counts bytes."""
+  return line[:end] if line.isascii() else line.encode()[:end].decode()
+
+
 def find_asked_lines(source: sources.Source) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is."""
   lines: set[int] = set()
@@ -202,8 +207,9 @@ def find_asked_lines(source: sources.Source) -> set[int]:
       tests = [handler.type for handler in node.handlers]
     for test in filter(None, tests):
       # `ast.unparse` takes ten times as long, and cannot read deep trees.
-      *lines_before, last = written[test.lineno - 1 : test.end_lineno]
-      text = "".join([*lines_before, last[: test.end_col_offset]])
-      if _ASKS.search(text, test.col_offset):
+      of_test = written[test.lineno - 1 : test.end_lineno]
+      begin = len(_cut(of_test[0], test.col_offset))
+      of_test[-1] = _cut(of_test[-1], test.end_col_offset)
+      if _ASKS.search("".join(of_test), begin):
         lines.update(range(node.lineno, node.end_lineno + 1))
   return lines
