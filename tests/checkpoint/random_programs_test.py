@@ -16,7 +16,6 @@ import role_programs
 from role_programs import Program
 import tensorflow as tf
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
@@ -53,21 +52,8 @@ def build(optimizers, is_shared, resource):
       w = tf1.get_variable(f"w{i}", [2], use_resource=resource)
       found[i, "w"] = w
     with tf1.name_scope(scope or None):
-      opt = base = _INNER[inner]()
-      scale = None
-      if kind == "dynamic":
-        scale = tfl.DynamicLossScale()
-        opt = tfl.MixedPrecisionLossScaleOptimizer(base, scale)
-      elif kind == "contrib":
-        scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
-        opt = tfl.contrib.LossScaleOptimizer(base, scale)
-      opt.minimize(tf.reduce_sum(w * w), var_list=[w])
-    for slot in base.get_slot_names():
-      found[i, slot] = base.get_slot(w, slot)
-    if inner == "adam":
-      found[i, "beta1"], found[i, "beta2"] = base._get_beta_accumulators()
-    for name, variable in scale._weights.items() if scale else ():
-      found[i, name.replace("current_", "")] = variable
+      made = role_programs.minimize(_INNER[inner](), kind, w)
+    found.update({(i, use): variable for use, variable in made.items()})
   return found
 
 

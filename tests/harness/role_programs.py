@@ -33,22 +33,35 @@ def build(*optimizers):
   found = {}
   for i, (scope, kind) in enumerate(optimizers):
     w = tf1.get_variable(f"w{i}", [2], use_resource=True)
-    with tf1.name_scope(scope or None):
-      opt = adam = tf1.train.AdamOptimizer(0.1)
-      scale = None
-      if kind == "dynamic":
-        scale = tfl.DynamicLossScale()
-        opt = tfl.MixedPrecisionLossScaleOptimizer(adam, scale)
-      elif kind == "contrib":
-        scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
-        opt = tfl.contrib.LossScaleOptimizer(adam, scale)
-      opt.minimize(tf.reduce_sum(w * w), var_list=[w])
     found[i, "w"] = w
-    found[i, "beta1"], found[i, "beta2"] = adam._get_beta_accumulators()
-    for slot in ("m", "v"):
-      found[i, slot] = adam.get_slot(w, slot)
-    for name, variable in scale._weights.items() if scale else ():
-      found[i, name.replace("current_", "")] = variable
+    with tf1.name_scope(scope or None):
+      made = minimize(tf1.train.AdamOptimizer(0.1), kind, w)
+    found.update({(i, use): variable for use, variable in made.items()})
+  return found
+
+
+def minimize(inner, kind, w):
+  """Adds a step of a wrapped optimizer; returns use -> variable that it made.
+
+  Args:
+    inner: The optimizer.
+    kind: "dynamic" or "contrib" for a wrapper with such a loss scale; another
+      word for none.
+    w: The variable that is trained.
+  """
+  opt, scale = inner, None
+  if kind == "dynamic":
+    scale = tfl.DynamicLossScale()
+    opt = tfl.MixedPrecisionLossScaleOptimizer(inner, scale)
+  elif kind == "contrib":
+    scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
+    opt = tfl.contrib.LossScaleOptimizer(inner, scale)
+  opt.minimize(tf.reduce_sum(w * w), var_list=[w])
+  found = {slot: inner.get_slot(w, slot) for slot in inner.get_slot_names()}
+  if isinstance(inner, tf1.train.AdamOptimizer):
+    found["beta1"], found["beta2"] = inner._get_beta_accumulators()
+  for name, variable in scale._weights.items() if scale else ():
+    found[name.replace("current_", "")] = variable
   return found
 
 
