@@ -18,7 +18,7 @@ _IN_BOTH = {
   "tf-1.15.5/session_dynamic_adam",
   "tf-2.8.4/session_v2_behavior_adam",
 }
-_RUNNER = str(helpers.HARNESS / "checkpoint_runner.py")
+_RUNNER = str(helpers.TESTS / "checkpoint" / "checkpoint_runner.py")
 _STATE = {
   "compat.v1": {"current_loss_scale", "good_steps"},
   "contrib": {"loss_scale", "good_steps", "bad_steps"},

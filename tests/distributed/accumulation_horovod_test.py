@@ -83,7 +83,7 @@ def test_passes_inside_are_an_error_that_says_what_works(between, is_contrib):
 @horovod_runs.NEEDS_HOROVOD
 def test_horovod(tmp_path):
   """Runs all modes in one launch, for a launch takes longer than a mode."""
-  program = str(helpers.HARNESS / "accumulation_horovod.py")
+  program = str(helpers.TESTS / "distributed" / "accumulation_horovod.py")
   status, log = horovod_runs.complete(tmp_path, 2, program, *MODES, timeout=300)
   assert status == 0, log
   for mode in MODES:

@@ -9,7 +9,7 @@ import helpers
 import numpy as np
 import pytest
 
-_TASK = str(helpers.HARNESS / "coordinator_cluster.py")
+_TASK = str(helpers.TESTS / "distributed" / "coordinator_cluster.py")
 
 
 def start(folder, servers, workers, **given):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that faults of ranks neither hang nor change the result.
 
-`python tests/harness/horovod_faults.py 20` runs more schedules.
+`python tests/distributed/horovod_faults.py 20` runs more schedules.
 """
 
 import helpers

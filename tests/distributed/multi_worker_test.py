@@ -9,7 +9,7 @@ import multi_worker_cluster
 import numpy as np
 import pytest
 
-_TASK = str(helpers.HARNESS / "multi_worker_cluster.py")
+_TASK = str(helpers.TESTS / "distributed" / "multi_worker_cluster.py")
 
 
 def start(folder, count, **given):

@@ -16,7 +16,7 @@ from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 
-_TASK = str(helpers.HARNESS / "sync_replicas_cluster.py")
+_TASK = str(helpers.TESTS / "distributed" / "sync_replicas_cluster.py")
 _KINDS = ("plain", "contrib", "policy", "clip")
 
 

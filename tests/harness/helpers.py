@@ -35,8 +35,9 @@ import tensorflow as tf
 tf1 = tf.compat.v1
 OWN = tf.compat.v1.mixed_precision  # TensorFlow's own classes, to compare with.
 HARNESS = pathlib.Path(__file__).absolute().parent
-ROOT = HARNESS.parent.parent
-GOLDENS = ROOT / "tests" / "goldens"
+TESTS = HARNESS.parent
+ROOT = TESTS.parent
+GOLDENS = TESTS / "goldens"
 MODES = ("graph_v1", "graph_v2", "eager", "function")
 GRAPH_MODES = MODES[:2]
 RELEASE = tuple(map(int, tf.__version__.split(".")[:2]))

@@ -41,7 +41,7 @@ def each_of(goldens):
 
 def result(golden, factory):
   """Returns a golden's result; a process restores all that are as quick."""
-  runner = str(helpers.HARNESS / "keras_golden_runner.py")
+  runner = str(helpers.TESTS / "keras" / "keras_golden_runner.py")
   same = [g for g in _GOLDENS if is_quick(g) == is_quick(golden)]
   paths = [str(helpers.GOLDENS / each) for each in same]
   printed = helpers.run_once(factory, runner, *paths, **helpers.KERAS_2)

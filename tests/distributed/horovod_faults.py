@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random faults for ranks of Horovod.
 
-  python tests/harness/horovod_faults.py [SEEDS] [FIRST]
+  python tests/distributed/horovod_faults.py [SEEDS] [FIRST]
 
 In each schedule, `horovodrun` trains to the end; ranks and launchers are
 killed, and ranks are stopped for a time or for good. After a fault, the ranks

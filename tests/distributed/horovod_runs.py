@@ -26,7 +26,7 @@ NEEDS_HOROVOD = pytest.mark.skipif(
 )
 MARKS = [pytest.mark.machines, NEEDS_HOROVOD]
 
-WORKER = helpers.HARNESS / "horovod_worker.py"
+WORKER = helpers.TESTS / "distributed" / "horovod_worker.py"
 
 # `horovodrun` without its look whether Horovod is built with Gloo: that imports
 # TensorFlow, for three seconds of CPU time.
