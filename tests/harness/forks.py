@@ -3,13 +3,13 @@
 
 A new process takes five seconds to import TensorFlow; a forked one takes none.
 The server only imports TensorFlow and never makes a tensor, a graph or a
-device, so that each child sets up a runtime of its own.
+device, so that each program sets up a runtime of its own.
 
 Tests use `helpers.run_alone` and `helpers.run_forked`. This file is also the
-server's program. All pytest workers of a run share a server. A worker holds a
-connection to the server until the worker ends; the server ends when the last
-connection closes. The server's socket has an abstract address (Linux), so that
-no file is left.
+server's program. All pytest workers of a run share a server, which ends when
+pytest ends. For each program the server forks a process that waits for the
+program's end, or for that of the connection, and then kills what is left of the
+program. Sockets have abstract addresses (Linux), so that no file is left.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from typing import Any
@@ -38,11 +39,6 @@ import warnings
 # Importing these must not open files or start threads that run: forks lose
 # threads and share files.
 PRELOADED = ("tensorflow", "numpy", "numpy.testing", "pytest")
-_LONGEST_REQUEST = 1 << 20
-
-
-class ServerGone(Exception):
-  """The server ended before it could take a request."""
 
 
 # The client ----------------------------------------------------------------
@@ -50,8 +46,6 @@ class ServerGone(Exception):
 
 class Forked:
   """A forked program, with the part of `subprocess.Popen` that tests need.
-
-  The server kills the program if the connection closes.
 
   Attributes:
     pid: The id of the process and of its process group.
@@ -64,8 +58,7 @@ class Forked:
     self._connection = connection
     self.returncode: int | None = None
     line = self._answers.readline()
-    if not line:
-      raise ServerGone
+    assert line, "The fork server ended: see its standard error."
     self.pid = int(line)
 
   def wait(self, timeout: float | None = None) -> int:
@@ -124,21 +117,15 @@ def start(
     stdout: The open file to write standard output to.
     stderr: The open file to write standard error to.
   """
-  request = {"args": args, "env": env, "cwd": os.fspath(cwd)}
-  message = json.dumps(request).encode()
-  assert len(message) < _LONGEST_REQUEST
   settings = tuple(sorted((k, v) for k, v in env.items() if _is_read_early(k)))
-  for _ in range(3):
-    try:
-      connection = _connect(settings)
-      fds = [stdout.fileno(), stderr.fileno()]
-      socket.send_fds(connection, [b"%d\n" % len(message)], fds)
-      connection.sendall(message)
-      return Forked(connection)
-    except (ServerGone, ConnectionError):
-      _lifeline.cache_clear()  # The server's last user has just left.
-      time.sleep(0.2)  # An ending server may still hold its address.
-  raise ServerGone("The fork server ends at once: see its standard error.")
+  connection = socket.socket(socket.AF_UNIX)
+  _connect(connection, _address_of_server(settings))
+  with tempfile.TemporaryFile("w+") as request:
+    json.dump({"args": args, "env": env, "cwd": os.fspath(cwd)}, request)
+    request.flush()
+    fds = [request.fileno(), stdout.fileno(), stderr.fileno()]
+    socket.send_fds(connection, [b"0"], fds)
+  return Forked(connection)
 
 
 def _is_read_early(name: str) -> bool:
@@ -146,163 +133,102 @@ def _is_read_early(name: str) -> bool:
   return name.startswith(("TF_", "TF2_", "KERAS_", "PYTHON"))
 
 
-def _connect(settings: tuple[tuple[str, str], ...]) -> socket.socket:
-  """Returns a new connection to the server that has these variables."""
-  address = _lifeline(settings)[0]
-  connection = socket.socket(socket.AF_UNIX)
+def _connect(connection: socket.socket, address: bytes) -> None:
+  for _ in range(100):
+    try:
+      return connection.connect(address)
+    except ConnectionRefusedError:  # Another worker does not listen there yet.
+      time.sleep(0.05)
   connection.connect(address)
-  return connection
 
 
 @functools.cache
-def _lifeline(
-  settings: tuple[tuple[str, str], ...],
-) -> tuple[bytes, socket.socket]:
-  """Returns a server's address, and a connection that keeps the server alive.
+def _address_of_server(settings: tuple[tuple[str, str], ...]) -> bytes:
+  """Returns the address of the server that has these variables.
 
   Starts the server if no other worker has done so.
   """
-  run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-  key = repr((run, os.getuid(), sys.executable, settings)).encode()
+  is_worker = "PYTEST_XDIST_WORKER" in os.environ
+  owner = os.getppid() if is_worker else os.getpid()
+  run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+  key = repr((run, owner, os.getuid(), sys.executable, settings)).encode()
   address = b"\0tf_compat_lossscale-" + hashlib.sha256(key).hexdigest().encode()
   with socket.socket(socket.AF_UNIX) as listener:
     try:
       listener.bind(address)
     except OSError:  # Another worker starts the server.
-      pass
-    else:
-      listener.listen(64)
-      _start_server(listener, dict(settings))
-  connection = socket.socket(socket.AF_UNIX)
-  for attempt in range(100):
-    try:
-      connection.connect(address)
-      break
-    except ConnectionRefusedError:
-      # Another worker has bound the address and does not listen yet.
-      if attempt == 99:
-        raise
-      time.sleep(0.05)
-  return address, connection
-
-
-def _start_server(listener: socket.socket, settings: dict[str, str]) -> None:
-  """Starts a server with these variables on a listening socket."""
-  env = {k: v for k, v in os.environ.items() if not _is_read_early(k)}
-  fd = listener.fileno()
-  subprocess.Popen(
-    [sys.executable, __file__, str(fd), *PRELOADED],
-    env={**env, **settings},
-    pass_fds=[fd],
-    start_new_session=True,  # Ctrl-C must reach pytest alone.
-    stdin=subprocess.DEVNULL,
-    stdout=subprocess.DEVNULL,
-  ).returncode = 0  # Set, or Popen would warn that the server still runs.
+      return address
+    listener.listen(64)
+    env = {k: v for k, v in os.environ.items() if not _is_read_early(k)}
+    command = [sys.executable, __file__, listener.fileno(), owner, *PRELOADED]
+    subprocess.Popen(
+      list(map(str, command)),
+      env={**env, **dict(settings)},
+      pass_fds=[listener.fileno()],
+      start_new_session=True,  # Ctrl-C must reach pytest alone.
+      stdin=subprocess.DEVNULL,
+      stdout=subprocess.DEVNULL,
+    ).returncode = 0  # Set, or Popen would warn that the server still runs.
+  return address
 
 
 # The server ----------------------------------------------------------------
 
 
-class Server:
-  """A loop that takes requests, forks children and reports how they ended."""
-
-  def __init__(self, listener: socket.socket):
-    self._listener = listener
-    self._selector = selectors.DefaultSelector()
-    self._children: dict[int, socket.socket] = {}
-    # SIGCHLD writes a byte to the first socket, which wakes the selector.
-    self._wakeup = socket.socketpair()
-    for end in self._wakeup:
-      end.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(self._wakeup[0].fileno(), warn_on_full_buffer=False)
-    self._selector.register(self._wakeup[1], selectors.EVENT_READ)
-    self._selector.register(listener, selectors.EVENT_READ)
-    self._users: set[socket.socket] = set()
-
-  def serve(self) -> None:
-    """Serves until the last connection has closed."""
-    while True:
-      for key, _ in self._selector.select():
-        if key.fileobj is self._listener:
-          user = self._listener.accept()[0]
-          self._users.add(user)
-          self._selector.register(user, selectors.EVENT_READ)
-        elif key.fileobj is self._wakeup[1]:
-          self._wakeup[1].recv(4096)
-          self._reap()
-        elif key.fileobj in self._users:  # It may be gone since `select`.
-          self._answer(key.fileobj)
-      if not self._users:
-        self._close()
-        return
-
-  def _close(self) -> None:
-    """Closes the server's own files and sockets."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    self._selector.close()
-    for open_socket in (self._listener, *self._wakeup, *self._users):
-      open_socket.close()
-
-  def _answer(self, user: Any) -> None:
-    """Reads a request and forks, or forgets the user of a closed connection."""
-    fds: list[int] = []
-    try:
-      begin, fds, *_ = socket.recv_fds(user, 32, 2)
-      if not begin:
-        raise EOFError
-      length, _, message = begin.partition(b"\n")
-      while len(message) < int(length):
-        part = user.recv(_LONGEST_REQUEST)
-        if not part:
-          raise EOFError
-        message += part
-      self._fork(user, json.loads(message), fds)
-    except (EOFError, ConnectionError):
-      self._forget(user)
-    finally:
-      for fd in fds:
-        os.close(fd)
-
-  def _fork(self, user: Any, request: dict[str, Any], fds: list[int]) -> None:
-    pid = os.fork()
-    if pid == 0:
-      self._close()
-      _run_child(request, fds)
-    with contextlib.suppress(ProcessLookupError):  # The child may have ended.
-      os.setpgid(pid, pid)
-    self._children[pid] = user
-    user.sendall(b"%d\n" % pid)
-
-  def _forget(self, user: Any) -> None:
-    """Closes a connection and kills the children started for its user."""
-    self._selector.unregister(user)
-    self._users.discard(user)
-    user.close()
-    for pid, owner in self._children.items():
-      if owner is user:
-        _kill_group(pid)
-
-  def _reap(self) -> None:
-    """Reports the exit statuses of ended children to their users."""
-    while self._children:
-      pid, status = os.waitpid(-1, os.WNOHANG)
-      if not pid:
-        return
-      user = self._children.pop(pid)
-      _kill_group(pid)  # The child may have left processes behind.
-      if user in self._users:
-        try:
-          user.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-        except ConnectionError:
-          self._forget(user)
+def main() -> None:
+  listener = socket.socket(fileno=int(sys.argv[1]))
+  owner = os.pidfd_open(int(sys.argv[2]))
+  # Python warns of forks in processes with threads. This process has only
+  # threads of TensorFlow's libraries, which wait, so a fork is safe.
+  warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
+  for name in sys.argv[3:]:
+    importlib.import_module(name)
+  gc.collect()
+  gc.freeze()  # Or a child's collector would copy pages that it looks at.
+  signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for children.
+  while owner not in _wait_for_any(listener, owner):
+    connection = listener.accept()[0]
+    if not os.fork():
+      signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+      listener.close()
+      os.close(owner)
+      try:
+        _supervise(connection)
+      finally:
+        os._exit(0)
+    connection.close()
 
 
-def _kill_group(pid: int) -> None:
-  """Kills the processes of a child's group that still run."""
-  with contextlib.suppress(ProcessLookupError):
-    os.killpg(pid, signal.SIGKILL)
+def _wait_for_any(*files: Any) -> list[Any]:
+  """Returns those of some files that can be read, when one can."""
+  with selectors.DefaultSelector() as selector:
+    for file in files:
+      selector.register(file, selectors.EVENT_READ)
+    return [key.fileobj for key, _ in selector.select()]
+
+
+def _supervise(connection: socket.socket) -> None:
+  """Runs the program that a connection asks for, and says how it ended."""
+  _, fds, *_ = socket.recv_fds(connection, 1, 3)
+  if not fds:
+    return  # The connection was closed.
+  with open(fds.pop(0)) as file:
+    file.seek(0)
+    request = json.load(file)
+  pid = os.fork()
+  if not pid:
+    connection.close()
+    _run_child(request, fds)
+  with contextlib.suppress(ProcessLookupError, PermissionError):
+    os.setpgid(pid, pid)  # The child does so, too; one of them is the first.
+  with contextlib.suppress(ConnectionError):
+    connection.sendall(b"%d\n" % pid)
+  _wait_for_any(connection, os.pidfd_open(pid))
+  # The child may have left processes behind. As long as nobody has waited for
+  # the child, no other process has its number.
+  os.killpg(pid, signal.SIGKILL)
+  status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+  connection.sendall(b"%d\n" % status)
 
 
 def _run_child(request: dict[str, Any], fds: list[int]) -> NoReturn:
@@ -324,7 +250,7 @@ def _run_child(request: dict[str, Any], fds: list[int]) -> NoReturn:
 def _set_up_child(request: dict[str, Any], fds: list[int]) -> None:
   """Gives this process its own group, files, folder and environment."""
   os.setpgid(0, 0)
-  # 1 is PR_SET_PDEATHSIG: the kernel kills this process when the server ends.
+  # 1 is PR_SET_PDEATHSIG: the kernel kills this process with the one above.
   ctypes.CDLL(None).prctl(1, signal.SIGKILL)
   for fd, target in zip(fds, (1, 2)):
     os.dup2(fd, target)
@@ -367,18 +293,6 @@ def _new_main() -> dict[str, Any]:
   main = type(sys)("__main__")
   sys.modules["__main__"] = main
   return vars(main)
-
-
-def main() -> None:
-  listener = socket.socket(fileno=int(sys.argv[1]))
-  # Python warns of forks in processes with threads. This process has only
-  # threads of TensorFlow's libraries, which wait, so a fork is safe.
-  warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
-  for name in sys.argv[2:]:
-    importlib.import_module(name)
-  gc.collect()
-  gc.freeze()  # Or a child's collector would copy pages that it looks at.
-  Server(listener).serve()
 
 
 if __name__ == "__main__":
