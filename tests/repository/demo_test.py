@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the demo's program."""
 
+import runpy
+
 import helpers
 import pytest
 
@@ -18,19 +20,27 @@ def test_resumes_and_compares(tmp_path):
   done = demo("--steps=100", cwd=tmp_path)
   assert done.returncode == 0, done.stderr
   table = done.stdout.splitlines()
-  restored = next(line.split() for line in table if "restored" in line)
-  assert restored[-2:] == ["524,288", "524,288"]
-  good_steps = [line.split() for line in table if "good steps" in line]
-  assert good_steps[0][-2:] == ["16", "16"]
-  accuracies = [
-    line.split() for line in table if line.split()[:1] == ["accuracy"]
+  judged = [line.split() for line in table if line.split()[-1:] == ["ok"]]
+  # Three restored values, then three after 50 and after 100 steps.
+  assert [row[-3:-1] for row in judged[:3]] == [
+    ["391", "391"],
+    ["524,288", "524,288"],
+    ["16", "16"],
   ]
-  for _, was, now in accuracies:
-    assert abs(float(was) - float(now)) < 0.03
+  assert len(judged) == 9
+  assert "within a point" in done.stdout
   path = table[-1].split()[-1]
   assert (tmp_path / (path + ".index")).exists()
   again = demo("--steps=50", cwd=tmp_path)
   assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.any_release
+def test_what_is_near():
+  progress = runpy.run_path(_DEMO)["Progress"]
+  recorded = progress(488, 1.04858e6, 0.9057)
+  assert progress(489, 2.09715e6, 0.9158).is_near(recorded) == (True,) * 3
+  assert progress(491, 4.19430e6, 0.9192).is_near(recorded) == (False,) * 3
 
 
 @pytest.mark.any_release
