@@ -43,13 +43,27 @@ case $release in
   *) requirements+=("tf_keras==${release%.*}.*") ;;
 esac
 
-echo "Setting up $dir: TensorFlow $release on $("$python" --version)"
+# Says how far the installation is, in its own line of a terminal, until killed.
+say_progress() {
+  local end=$'\n' pause=30
+  if [[ -t 1 ]]; then end=$'\r' pause=2; fi
+  sleep 2 &>/dev/null
+  while true; do
+    printf '%s: %d s, %d MB on disk%s' "$dir" "$SECONDS" "$(du -sm "$dir" 2>/dev/null | cut -f1)" "$end"
+    sleep "$pause" &>/dev/null
+  done
+}
+
+echo "Setting up $dir: TensorFlow $release on $("$python" --version): 0.6 GB to download, 2.5 GB on disk"
 rm -rf "$dir"
 "$python" -m venv "$dir"
+say_progress &
+trap "kill $! 2>/dev/null" EXIT
 if command -v uv >/dev/null; then
   uv pip install -q --python "$dir/bin/python" "${requirements[@]}"
 else
   # Python compiles the modules that are used; compiling all takes a minute more.
   "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-compile "${requirements[@]}"
 fi
+if [[ -t 1 ]]; then echo; fi
 echo "$stamp" >"$dir/.made-of"
