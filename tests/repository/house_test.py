@@ -291,27 +291,12 @@ def test_no_file_names_a_folder_of_one_machine():
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize(
-  ("line", "refused"),
-  [
-    # The slash stands apart, because the test above reads this file, too.
-    ("/" + "tmp/models/model.ckpt-1", True),
-    ('model_checkpoint_path: "/' + 'home/me/train"', True),
-    ("cd /" + "root/.cache", True),
-    ("file:///" + "Users/me/x", True),
-    ("C" + ":\\Users\\me", True),
-    ('"D' + ':\\\\temp\\\\x"', True),
-    ("#!/usr/bin/env bash", False),
-    (">/dev/null 2>&1; cat /proc/self/status", False),
-    ("/job:worker/replica:0/device:CPU:0", False),
-    ("https://example.org/home/page ~/work/x ./tmp/x */data/x", False),
-    ("mount -t tmpfs none /tmp; ls /tmp/$USER ${x}/tmp/y", False),
-    ("//third_party:tensorflow /path/to/model.ckpt", False),
-    (r"class C:\n  pass", False),
-  ],
-)
-def test_what_a_folder_of_one_machine_is(line, refused):
-  assert bool(_MACHINE_PATH.search(line)) == refused
+def test_what_a_folder_of_one_machine_is():
+  # The slash stands apart, because the test above reads this file, too.
+  for path in ("/" + "tmp/models/x", "/" + "home/me", "C" + ":\\Users\\me"):
+    assert _MACHINE_PATH.search(f"it is in {path}")
+  for path in ("/dev/null", "~/work/x", "/job:worker", "/tmp/$USER", "C:\n"):
+    assert not _MACHINE_PATH.search(f"it is in {path}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ def read_settings():
   ("text", "expected"),
   [
     ("[a](docs/x.md#y)", f"[a]({_PAGES}/x.html#y)"),
-    ("[a](docs/codes/index.md)", f"[a]({_PAGES}/codes/index.html)"),
     ("[a](LICENSE), [b](#c)", f"[a]({_PROJECT}/blob/main/LICENSE), [b](#c)"),
     ("![a](docs/x.png)", f"![a]({_PROJECT}/raw/main/docs/x.png)"),
     ("[a](https://b.example/docs/x.md)", "[a](https://b.example/docs/x.md)"),
@@ -54,13 +53,6 @@ def test_addresses():
   assert urls["Documentation"] == _PAGES and urls["Source"] == _PROJECT
   assert urls["Changelog"] == f"{_PROJECT}/blob/main/CHANGELOG.md"
   assert _MADE["make_urls"]("", "") == {}
-
-
-def test_groups_are_the_extras_of_developers():
-  settings = read_settings()
-  extras = settings["project"]["optional-dependencies"]
-  for name, requirements in settings["dependency-groups"].items():
-    assert requirements == [f"tf_compat_lossscale[{name}]"] and name in extras
 
 
 def test_what_needs_tensorflow_is_for_pythons_that_it_has_wheels_for():

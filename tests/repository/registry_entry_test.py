@@ -76,9 +76,6 @@ def test_the_presubmit(registry):
   build = (helpers.ROOT / "BUILD").read_text()
   for name in named:
     assert f'    name = "{name}",\n' in build
-  # Every line is a key, a key with a value, or an item of a list.
-  for line in text.splitlines():
-    assert re.fullmatch(r"(  )*(- \S+|\w+:( [^:#\t]+)?)", line), line
 
 
 def test_a_further_release_keeps_what_is_known(registry):
@@ -96,9 +93,7 @@ def test_a_further_release_keeps_what_is_known(registry):
   ("changed", "words"),
   [
     ({"project": ""}, "PROJECT_URL is ''"),
-    ({"project": "http://x"}, "PROJECT_URL is 'http://x'"),
     ({"url": "https://elsewhere/a.tar.gz"}, "expected one below"),
-    ({"url": f"{_PROJECT}-2/a.tar.gz"}, "expected one below"),
     ({"maintainer": "me@here"}, "the maintainer is 'me@here'"),
   ],
 )
@@ -122,35 +117,11 @@ def test_wrong_archives(registry, capsys, tmp_path):
   text = tmp_path / "b.tar.gz"
   text.write_text("no archive")
   check_refused(registry, capsys, "expected a .tar.gz", archive=text)
-  whole = make_archive(tmp_path / "whole.tar.gz").read_bytes()
-  text.write_bytes(whole[: len(whole) // 2])
-  check_refused(registry, capsys, "expected a .tar.gz", archive=text)
-  missing = tmp_path / "c.tar.gz"
-  check_refused(registry, capsys, "No such file", archive=missing)
-  bare = tmp_path / "d.tar.gz"
-  with tarfile.open(bare, "w:gz", dereference=True) as archive:
-    for name in _FILES:
-      archive.add(helpers.ROOT / name, name)
-  check_refused(registry, capsys, "expected one folder", archive=bare)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"versions": 1}'])
-def test_metadata_that_is_none(registry, capsys, text):
-  home = registry / "modules" / "tf_compat_lossscale"
-  home.mkdir()
-  (home / "metadata.json").write_text(text)
-  check_refused(registry, capsys, "no list of versions")
 
 
 def test_a_release_does_not_change(registry, capsys):
   write(registry)
   check_refused(registry, capsys, "is there already")
-
-
-def test_no_registry(tmp_path, capsys):
-  tmp_path = tmp_path / "empty"
-  tmp_path.mkdir()
-  check_refused(tmp_path, capsys, "expected a registry's checkout")
 
 
 if __name__ == "__main__":
