@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 # Of a test's random seeds, `make test` takes so many.
-_SEEDS = 3
+_SEEDS = 2
 
 
 @pytest.hookimpl(tryfirst=True)

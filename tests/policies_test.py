@@ -351,6 +351,7 @@ def test_xla_in_a_session():
       assert session.run([w, policy.skipped_steps]) == [0.5, 2]
 
 
+@pytest.mark.thorough
 def test_a_function_that_xla_compiles_later():
   policy = policies.GrowthBackoff(1.0, at_minimum="raise")
 

@@ -184,6 +184,7 @@ def test_runs_untouched(name, tmp_path):
   check_prints(name, run_forked, copy_project(name, tmp_path))
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release  # The test above runs the commands on all releases.
 def test_runs_migrated(name, migrated):
   check_prints(name, run_forked, migrated, "--plain")

@@ -209,7 +209,9 @@ print("trained")
 """
 
 
-@pytest.mark.parametrize("option", ["--tf1", "--tf2"])
+@pytest.mark.parametrize(
+  "option", [pytest.param("--tf1", marks=pytest.mark.thorough), "--tf2"]
+)
 def test_standalone_keras_is_keras_2(option, tmp_path):
   program = legacy_processes.program(tmp_path, _STANDALONE)
   command = (option, "--keras2", program)

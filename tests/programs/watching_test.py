@@ -58,7 +58,9 @@ def run_watched(program, folder):
   }
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+  "count", [1, pytest.param(2, marks=pytest.mark.thorough)]
+)
 def test_a_session(count, tmp_path):
   found = run_watched(_SESSION.replace("COUNT", str(count)), tmp_path)
   assert len(found) == count
@@ -66,6 +68,7 @@ def test_a_session(count, tmp_path):
     assert "Steps 0 to 12, 6 of them skipped" in said
 
 
+@pytest.mark.thorough
 def test_trainings_by_an_estimator_are_one_run(tmp_path):
   (said,) = run_watched(_ESTIMATOR, tmp_path).values()
   assert "Steps 0 to 10, 0 of them skipped" in said

@@ -161,7 +161,7 @@ def test_quick_tests_have_every_value(tmp_path):
   found = dict.fromkeys(("seeds", "product", "rows"), ())
   for name, values in re.findall(r"::test_(\w+)\[(.+)\]", done.stdout):
     found[name] += (values,)
-  assert found["seeds"] == ("0", "1", "2")
+  assert found["seeds"] == ("0", "1")
   assert len(found["product"]) == len(found["rows"]) == 3  # A row is a value.
   assert {v for case in found["product"] for v in case.split("-")} == {
     *("graph", "eager", "adam", "sgd", "ftrl")

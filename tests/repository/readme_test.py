@@ -53,6 +53,7 @@ def python_blocks():
       yield pytest.param(code, id=f"{path.stem}-{i}", marks=marks)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("code", list(python_blocks()))
 def test_python_blocks_run(code, tmp_path):
   if "Keras3LossScale" in code and helpers.RELEASE < (2, 16):
