@@ -101,6 +101,15 @@ def test_commands_in_pages_are_in_the_makefile():
       assert line in targets, f"{path.name}: make {line}"
 
 
+def test_tests_that_settings_name_exist():
+  for name in (".ci/run", ".pre-commit-config.yaml", "pyproject.toml"):
+    text = (helpers.ROOT / name).read_text("utf-8")
+    found = re.findall(r"\btests/[\w/]+(?:\.py)?", text)
+    assert found
+    for path in found:
+      assert (helpers.ROOT / path).exists(), f"{name}: {path}"
+
+
 @pytest.mark.parametrize(
   "owner",
   [tfl, checkpoint, keras, policies],
