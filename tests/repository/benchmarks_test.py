@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("rich", reason="the extra [bench] is not installed")
 
 from benchmarks import monitoring
-from benchmarks import plane
 from benchmarks import policy_steps
 from benchmarks import rivals
 from benchmarks import shapes
@@ -115,17 +114,6 @@ def test_policies_and_hooks_are_timed(name, frozen):
   assert {*found[key]} == {*others, "again"} - {rivals.RULE}
   for middle, low, high in found[key].values():
     assert 0 < low <= middle * 1.5 and middle / 1.5 <= high
-
-
-def test_a_cell_of_the_plane_is_timed(frozen):
-  assert plane.parse("20x4096") == [(64, 64)] * 20
-  assert plane.parse("3x4-400") == [(2, 2), (40,), (20, 20)]
-  assert all(map(plane.parse, plane.list_cells()))
-  with helpers.control_flow(False):
-    found = plane.measure("2x10", "sgd", steps.MODES[0], steps.FILLED, 0, 8, 2)
-  assert (found["cell"], found["mode"]) == ("2x10", "graph v1")
-  middle, low, high = found["over TensorFlow"]
-  assert found["seconds"] > 0 and 0 < low <= middle * 1.5 <= high * 2.25
 
 
 def test_the_worst_ratio_is_the_first():

@@ -5,7 +5,6 @@ import ast
 import inspect
 import json
 import re
-import typing
 
 import helpers
 import project_files
@@ -208,11 +207,6 @@ def test_signatures_are_typed_and_documented(function):
   assert "return" in function.__annotations__
   trivial = {"get_config", "update"}  # The base class documents these.
   assert function.__doc__ or function.__name__ in trivial
-
-
-def test_type_marker_is_packaged():
-  assert (_PACKAGE / "py.typed").exists()
-  assert typing.get_type_hints(tfl.get)["return"]
 
 
 def modules_added_by(statement, run, after=""):

@@ -177,24 +177,5 @@ def test_the_table_lists_what_is_used():
   assert not listed - used, "remove the row"
 
 
-@pytest.mark.parametrize(
-  ("source", "expected"),
-  [
-    ("op._inputs", {"_inputs"}),
-    ("getattr(op, '_inputs', None)", {"_inputs"}),
-    ("self._tracked()", {"_tracked"}),
-    ("self._elsewhere()", set()),
-    ("other._elsewhere()", {"_elsewhere"}),
-    ("class A:\n  def _f(self): pass\n\ndef g(a): a._f()", set()),
-    ("class A:\n  def f(self): self._x = 1\n\ndef g(a): a._x", set()),
-    ("from package import module as _module\n\n_module.name", set()),
-    ("if TYPE_CHECKING:\n  def _x(a): ...\n\nself._x", {"_x"}),
-  ],
-)
-def test_which_names_are_foreign(source, expected):
-  others = "class B:\n  def _elsewhere(self): pass"
-  assert foreign_names({"a": source, "b": others})["a"] == expected
-
-
 if __name__ == "__main__":
   helpers.main()

@@ -2,10 +2,7 @@
 """Tests `make strangers` with a tiny repository."""
 
 import dataclasses
-import os
 import subprocess
-import sys
-import time
 
 import helpers
 import pytest
@@ -139,12 +136,6 @@ def test_what_fails_has_its_reason(program, capsys, change, stage, said):
   assert cells[stage].startswith(said), cells
 
 
-def test_a_row_names_no_folder_of_the_machine(program):
-  row = strangers.Row(program, start="no checkpoint: /a/b-c/model: a folder")
-  assert "no checkpoint: model: a folder |" in row.format("2", "now")
-  assert strangers.shorten_paths("a/b c/d") == "a/b c/d"
-
-
 def test_a_scale_that_moves_in_the_first_stage(program, capsys):
   changed = dataclasses.replace(program, resume=(), initial=2**15)
   status, cells, _ = run(capsys, changed)
@@ -171,21 +162,6 @@ def test_mistakes_are_one_line(program, capsys, monkeypatch):
     status, _, err = run(capsys, program)
     assert (status, err.count("\n")) == (2, 1)
     assert said in err
-
-
-def test_a_timeout_ends_what_the_program_started(tmp_path):
-  mark = tmp_path / "alive"
-  inner = f"import time; time.sleep(1); open({str(mark)!r}, 'w')"
-  outer = (
-    f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
-  )
-  with pytest.raises(strangers.StageError, match=r"after 0.3 s"):
-    strangers.run_command(
-      [sys.executable, "-c", outer],
-      *(tmp_path, os.environ, tmp_path / "log", 0.3),
-    )
-  time.sleep(1.2)
-  assert not mark.exists()
 
 
 def test_the_table():
