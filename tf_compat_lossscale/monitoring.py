@@ -401,15 +401,19 @@ def _append_if_skipped(
     return tf.concat([old, tf.cast(bad, tf.float64)], 0)
 
   specs = [tf.TensorSpec(x.shape, x.dtype) for x in values]
-  # Inlined, all ops without the dead input would run. AutoGraph would only take
-  # time.
-  function = tf.function(
-    append, autograph=False, experimental_attributes={"_noinline": True}
-  ).get_concrete_function(tf.TensorSpec([None], tf.float64), *specs)
+  # AutoGraph would only take time.
+  function = tf.function(append, autograph=False).get_concrete_function(
+    tf.TensorSpec([None], tf.float64), *specs
+  )
   skipped, good = tf.raw_ops.Switch(data=old, pred=applied)
   with tf.device(device or None):
-    (longer,) = tf.raw_ops.PartitionedCall(
-      args=[skipped, *values], Tout=[tf.float64], f=function
+    # A case, because TensorFlow inlines plain calls, and the ops that do not
+    # need `skipped` would run.
+    (longer,) = tf.raw_ops.StatelessCase(
+      branch_index=0,
+      input=[skipped, *values],
+      Tout=[tf.float64],
+      branches=[function],
     )
     return tf.raw_ops.Merge(inputs=[good, longer])[0]
 
