@@ -16,7 +16,6 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core.tf import control_flow
 
 # The ends of the types of ops that take a mean, and of accumulators' names.
@@ -61,18 +60,3 @@ def _find_takers(pairs: Iterable[tuple[Any, Any]]) -> list[tf.Operation]:
   takers = [op for op in seen if op.type.endswith(_TAKE)]
   names = [op.inputs[0].op.get_attr("shared_name") for op in takers]
   return [op for op, x in zip(takers, names) if x.endswith(_ACCUMULATOR)]
-
-
-def check_order(optimizer: Any) -> None:
-  """Raises a ValueError if an optimizer is or wraps a `SyncReplicasOptimizer`.
-
-  The ops of a `SyncReplicasOptimizer` cannot be in a cond: a session could not
-  run its queue. And a worker alone would decide whether to skip a step.
-  """
-  kind = tf.compat.v1.train.SyncReplicasOptimizer
-  if any(isinstance(x, kind) for x in optimizer_kinds.walk(optimizer)):
-    raise ValueError(
-      f"A SyncReplicasOptimizer must be outside, but got {optimizer}: write "
-      "SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(...), n), with "
-      "accumulate(...) between both if there is any."
-    )
