@@ -139,14 +139,6 @@ def test_a_metagraph_trains_on(mode, inner, loss_scale, use_resource, tmp_path):
     assert value.tobytes() == expected[name].tobytes()
 
 
-def test_tensorflows_own_metagraph_is_not_importable():
-  with helpers.mode_scope("graph_v2"):
-    build(OWN, "sgd", "dynamic", True)
-    meta = tf1.train.export_meta_graph()
-  with tf.Graph().as_default(), pytest.raises(KeyError):
-    tf1.train.import_meta_graph(meta)
-
-
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_other_train_ops_stay_in_the_collection(mode):
   with helpers.mode_scope(mode):

@@ -6,7 +6,6 @@ import math
 
 import helpers
 from helpers import MODES
-from helpers import OWN
 from helpers import Trainer
 import numpy as np
 import pytest
@@ -161,17 +160,6 @@ def test_it_speaks_for_the_inner_optimizer():
     assert trainer.train_op.name == "Eve"
     assert isinstance(opt, tf1.train.Optimizer)
     assert "AdamOptimizer" in repr(opt) and "DynamicLossScale" in repr(opt)
-
-
-def test_tensorflows_own_speaks_for_nobody():
-  with tf.Graph().as_default():
-    v = tf1.get_variable("v", [2])
-    opt = OWN.MixedPrecisionLossScaleOptimizer(
-      tf1.train.AdamOptimizer(), OWN.DynamicLossScale()
-    )
-    opt.minimize(tf.reduce_sum(v))
-    assert opt.get_slot(v, "m") is None
-    assert opt.get_slot_names() == []
 
 
 def test_locking_is_the_inner_optimizers():

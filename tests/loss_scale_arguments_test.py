@@ -64,23 +64,6 @@ def test_bad_periods(value):
 
 
 @pytest.mark.parametrize(
-  "make",
-  [
-    lambda own: own.DynamicLossScale(float("nan")),
-    lambda own: own.DynamicLossScale(-1),
-    lambda own: own.DynamicLossScale(multiplier=0.5),
-    lambda own: own.DynamicLossScale(increment_period=0),
-    lambda own: own.FixedLossScale(float("nan")),
-    lambda own: own.FixedLossScale(True),
-  ],
-)
-def test_what_tensorflow_takes_in_silence(make):
-  make(OWN)
-  with pytest.raises(ValueError):
-    make(tfl)
-
-
-@pytest.mark.parametrize(
   "value",
   [
     8,

@@ -80,18 +80,6 @@ def test_variables_of_every_dtype(mode, dtype):
     assert trainer.loss_scale == 2.0**14
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_tensorflows_own_fails_on_variables_of_other_dtypes(dtype):
-  with pytest.raises(TypeError):
-    Trainer(
-      "graph_v1",
-      lambda: OWN.MixedPrecisionLossScaleOptimizer(
-        tf1.train.GradientDescentOptimizer(0.5), OWN.DynamicLossScale()
-      ),
-      (Spec(dtype=dtype),),
-    )
-
-
 def test_tensorflows_own_fails_on_ref_variables_with_v2_control_flow():
   def make():
     return OWN.MixedPrecisionLossScaleOptimizer(
@@ -220,29 +208,6 @@ def test_update_of_a_users_own_loss_scale_is_called(mode, applies, kind):
     assert state["updates"] == 2
     assert state["v0"].tolist() == ([0, 0] if applies else [1, 1])
     assert state["global_step"] == (2 if applies else 0)
-
-
-def test_tensorflows_own_never_calls_it():
-  calls = []
-
-  class Rogue(OWN.LossScale):
-    def __call__(self):
-      return tf.constant(4.0)
-
-    def update(self, grads):
-      calls.append(grads)
-      return None, False
-
-    def get_config(self):
-      return {}
-
-  opt = OWN.MixedPrecisionLossScaleOptimizer(
-    tf1.train.GradientDescentOptimizer(0.5), Rogue()
-  )
-  v = tf.Variable(1.0)
-  opt.minimize(lambda: v * 1.0, var_list=[v])
-  assert not calls
-  assert float(v) == 0.5
 
 
 @pytest.mark.parametrize("answer", [True, False, np.bool_(True)])
