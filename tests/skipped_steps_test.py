@@ -351,6 +351,8 @@ def test_a_gradient_that_is_fed_is_looked_at(mode, size, through, use_resource):
 
 
 # Gates ---------------------------------------------------------------------
+
+
 def test_without_private_parts_references_need_v1_control_flow(monkeypatch):
   monkeypatch.setattr(control_flow, "_CondContext", None)
   for mode in helpers.GRAPH_MODES:
