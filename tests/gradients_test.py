@@ -5,8 +5,6 @@ import contextlib
 import math
 
 import helpers
-import hypothesis
-from hypothesis import strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -110,26 +108,6 @@ def test_sparse_gradients_are_checked_by_their_values():
     sparse = tf.IndexedSlices(rows, tf.constant([0, 10**9]), [2 * 10**9, 1])
     # A dense tensor of this shape would take 8 GB.
     assert not session.run(gradients.all_finite([sparse]))
-
-
-@pytest.mark.any_release
-@hypothesis.settings(deadline=None, max_examples=100)
-@hypothesis.given(
-  st.lists(
-    st.lists(
-      st.floats(width=32) | st.sampled_from([_BIG, -_BIG, 1e-45, -0.0]),
-      max_size=9,
-    ),
-    min_size=1,
-    max_size=4,
-  ),
-  st.sampled_from(["float16", "float32", "float64"]),
-)
-def test_all_finite_is_exact(lists, dtype):
-  with np.errstate(over="ignore"):
-    grads = [np.array(values, dtype) for values in lists]
-  expected = all(np.isfinite(grad).all() for grad in grads)
-  assert bool(gradients.all_finite(grads)) == expected
 
 
 # Sizes on both sides of those at which `all_finite` changes its method: small

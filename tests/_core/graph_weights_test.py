@@ -165,16 +165,6 @@ def test_graphs_are_collected_after_a_restore(tmp_path):
   assert [graph() for graph in graphs] == [None] * 3
 
 
-def test_graphs_built_in_threads_at_once():
-  loss_scale = tfl.DynamicLossScale(8, 1)
-
-  def work(_):
-    with tf.Graph().as_default():
-      return train_once(loss_scale)
-
-  assert helpers.in_threads(work, 4) == [16] * 4
-
-
 # Object-based checkpoints --------------------------------------------------
 
 
