@@ -137,21 +137,18 @@ def test_as_tensorflows_own(mode, strategy, clipped):
   assert rows[2][2:] == rows[1][2:] or not second  # All replicas skipped.
 
 
-@pytest.mark.any_release
 @pytest.mark.thorough
 @pytest.mark.parametrize(
   ("mode", "strategy", "made"),
-  helpers.pairs(GRAPH_MODES, _STRATEGIES, ["eagerly", "in a graph"]),
+  helpers.pairs(
+    MODES,
+    _STRATEGIES,
+    ["eagerly", "in a graph"],
+    allowed=lambda row: row[0] in GRAPH_MODES or row[2] == "eagerly",
+  ),
 )
 def test_a_scale_made_elsewhere(mode, strategy, made):
   assert train(tfl, mode, strategy, made) == train(tfl, mode, strategy)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mode", ["eager", "function"])
-@pytest.mark.parametrize("strategy", _STRATEGIES)
-def test_an_eager_scale_made_outside_the_strategy(mode, strategy):
-  assert train(tfl, mode, strategy, "eagerly") == train(tfl, mode, strategy)
 
 
 @pytest.mark.parametrize("bad", [None, 0, 1])

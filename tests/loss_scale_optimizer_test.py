@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests MixedPrecisionLossScaleOptimizer in every mode."""
 
+import contextlib
+import copy
+import gc
+import itertools
+import logging
 import math
+import pickle
+import weakref
 
 import helpers
 from helpers import GRAPH_MODES
+from helpers import INNER
 from helpers import MODES
 from helpers import OWN
 from helpers import Spec
@@ -16,6 +24,10 @@ from scaled_optimizers import wrap
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import contrib
+from tf_compat_lossscale import keras
+from tf_compat_lossscale import policies
+from tf_compat_lossscale.keras import _keras2
 
 tf1 = tf.compat.v1
 
@@ -78,18 +90,6 @@ def test_variables_of_every_dtype(mode, dtype):
     assert trainer.loss_scale == 2.0**15
     trainer.step(math.nan, 0.0, 0.0)
     assert trainer.loss_scale == 2.0**14
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_tensorflows_own_fails_on_variables_of_other_dtypes(dtype):
-  with pytest.raises(TypeError):
-    Trainer(
-      "graph_v1",
-      lambda: OWN.MixedPrecisionLossScaleOptimizer(
-        tf1.train.GradientDescentOptimizer(0.5), OWN.DynamicLossScale()
-      ),
-      (Spec(dtype=dtype),),
-    )
 
 
 def test_tensorflows_own_fails_on_ref_variables_with_v2_control_flow():
@@ -222,29 +222,6 @@ def test_update_of_a_users_own_loss_scale_is_called(mode, applies, kind):
     assert state["global_step"] == (2 if applies else 0)
 
 
-def test_tensorflows_own_never_calls_it():
-  calls = []
-
-  class Rogue(OWN.LossScale):
-    def __call__(self):
-      return tf.constant(4.0)
-
-    def update(self, grads):
-      calls.append(grads)
-      return None, False
-
-    def get_config(self):
-      return {}
-
-  opt = OWN.MixedPrecisionLossScaleOptimizer(
-    tf1.train.GradientDescentOptimizer(0.5), Rogue()
-  )
-  v = tf.Variable(1.0)
-  opt.minimize(lambda: v * 1.0, var_list=[v])
-  assert not calls
-  assert float(v) == 0.5
-
-
 @pytest.mark.parametrize("answer", [True, False, np.bool_(True)])
 def test_a_python_bool_builds_no_cond(answer):
   with Trainer("graph_v1", wrap(lambda: Own(answer))) as trainer:
@@ -365,10 +342,6 @@ def test_the_state_is_read_by_each_replica(mode):
       assert [int(x) for x in run()] == [1, 1]
 
 
-if __name__ == "__main__":
-  helpers.main()
-
-
 _LARGE = {
   "dynamic": lambda e: wrap(dynamic(2.0**e, 1)),
   "fixed": lambda e: wrap(2.0**e),
@@ -442,3 +415,975 @@ def test_an_answer_may_be_a_variable(mode):
   with Trainer(mode, wrap(_Switched)) as trainer:
     trainer.step(1.0)
     assert trainer.state()["v0"].tolist() == [0.5, 0.5]
+
+
+# Gradients between computing and applying ----------------------------------
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_gradients_are_unscaled_for_clipping(mode):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[3.0, 4.0])
+    opt = wrap(dynamic(1024.0))()
+    ((grad, var),) = opt.compute_gradients(tf.reduce_sum(v * v) / 2)
+    assert var is v
+    (clipped,), norm = tf.clip_by_global_norm([grad], 1.0)
+    train_op = opt.apply_gradients([(clipped, v)])
+    session.run(tf1.global_variables_initializer())
+    assert session.run(norm) == 5
+    session.run(train_op)
+    np.testing.assert_allclose(session.run(v), [2.7, 3.6], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_gradients_may_be_replaced(mode):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[1.0])
+    opt = wrap(dynamic())()
+    fed = tf1.placeholder(tf.float32, [1])
+    train_op = opt.apply_gradients(iter([(fed, v)]))  # An iterator.
+    session.run(tf1.global_variables_initializer())
+    session.run(train_op, {fed: [math.nan]})
+    session.run(train_op, {fed: [2.0]})
+    assert session.run([v, opt.loss_scale()]) == [[0.0], 4.0]
+
+
+# Inner optimizers ----------------------------------------------------------
+
+
+class Signed(tf1.train.Optimizer):
+  """An optimizer by the gradients' signs, with only `apply_gradients`."""
+
+  def __init__(self):
+    super().__init__(False, "Signed")
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    ops = [tf1.assign_sub(v, tf.sign(g)) for g, v in grads_and_vars]
+    if global_step is not None:
+      ops.append(tf1.assign_add(global_step, 1))
+    return tf.group(*ops, name=name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_optimizers(mode):
+  with Trainer(mode, wrap(dynamic(), Signed)) as trainer:
+    trainer.step([3.0, -0.5])
+    trainer.step([math.nan, 1.0])
+    assert trainer.state()["v0"].tolist() == [0, 2]
+    assert trainer.state()["global_step"] == 1
+
+
+class Decayed(tf1.train.Optimizer):
+  """An optimizer that calls `get_variable` to apply, as BERT's Adam does."""
+
+  def __init__(self):
+    super().__init__(False, "Decayed")
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    ops = []
+    for grad, var in grads_and_vars:
+      m = tf1.get_variable(
+        var.op.name + "/decayed_m",
+        shape=var.shape,
+        trainable=False,
+        initializer=tf1.zeros_initializer(),
+      )
+      new_m = 0.5 * m + grad
+      ops += [m.assign(new_m), var.assign(var - 0.25 * new_m)]
+    if global_step is not None:
+      ops.append(tf1.assign_add(global_step, 1))
+    return tf.group(*ops, name=name)
+
+
+@pytest.mark.parametrize(
+  ("mode", "use_resource", "in_cond"),
+  # A v2 cond cannot capture reference variables.
+  [
+    row
+    for row in itertools.product(helpers.GRAPH_MODES, *[[True, False]] * 2)
+    if row != ("graph_v2", False, True)
+  ],
+)
+def test_optimizers_that_make_variables_as_they_apply(
+  mode, use_resource, in_cond
+):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    with tf1.variable_scope("net", use_resource=use_resource):
+      v = tf1.get_variable("v", initializer=[1.0])
+    step = tf1.train.get_or_create_global_step()
+    opt = wrap(dynamic(), Decayed)()
+    fed = tf1.placeholder(tf.float32, [1])
+    grads_and_vars = [(fed, v)]
+    if in_cond:
+      train = tf.cond(
+        tf1.placeholder_with_default(True, []),
+        lambda: opt.apply_gradients(grads_and_vars, step),
+        tf.no_op,
+      )
+    else:
+      train = opt.apply_gradients(grads_and_vars, step)
+    session.run(tf1.global_variables_initializer())
+    for grad in (1.0, math.nan, 1.0):
+      session.run(train, {fed: [grad]})
+    assert session.run([v, step, opt.loss_scale()]) == [[0.375], 2, 4]
+    assert "net/v/decayed_m" in helpers.variable_names()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_wrapped_twice(mode):
+  inner = wrap(dynamic(4.0))
+  with Trainer(mode, wrap(dynamic(16.0), inner)) as trainer:
+    trainer.step(1.0)
+    trainer.step(math.inf)
+    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
+
+
+def test_it_speaks_for_the_inner_optimizer():
+  make = wrap(dynamic(), lambda: tf1.train.AdamOptimizer(0.1, name="Eve"))
+  with Trainer("graph_v1", make) as trainer:
+    opt, (v,) = trainer.opt, trainer.variables
+    inner = opt._optimizer
+    assert opt.get_name() == inner.get_name() == "Eve"
+    assert opt.get_slot_names() == ["m", "v"]
+    assert opt.get_slot(v, "m") is inner.get_slot(v, "m")
+    assert opt.get_slot(v, "m").op.name == "v0/Eve"
+    assert opt.get_slot(v, "no such slot") is None
+    names = [variable.op.name for variable in opt.variables()]
+    assert names[-2:] == ["current_loss_scale", "good_steps"]
+    assert sorted(names[:-2]) == [
+      "cond_1/beta1_power",
+      "cond_1/beta2_power",
+      "v0/Eve",
+      "v0/Eve_1",
+    ]
+    assert trainer.train_op.name == "Eve"
+    assert isinstance(opt, tf1.train.Optimizer)
+    assert "AdamOptimizer" in repr(opt) and "DynamicLossScale" in repr(opt)
+
+
+def test_locking_is_the_inner_optimizers():
+  inner = tf1.train.GradientDescentOptimizer(0.5, use_locking=True)
+  assert tfl.MixedPrecisionLossScaleOptimizer(inner, 8)._use_locking
+
+
+class _Returning(tf1.train.GradientDescentOptimizer):
+  """An optimizer whose `apply_gradients` returns a tensor in every mode."""
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    done = super().apply_gradients(grads_and_vars, global_step)
+    with tf.control_dependencies([] if done is None else [done]):
+      return tf.constant(7.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss_scale", [8.0, "dynamic"])
+def test_an_apply_that_returns_a_tensor(mode, loss_scale):
+  with Trainer(mode, wrap(loss_scale, lambda: _Returning(0.5))) as trainer:
+    trainer.step([2.0, 4.0])
+    assert trainer.state()["v0"].tolist() == [0, -1]
+
+
+class _Averaged(tf1.train.Optimizer):
+  """A wrapper that calls no constructor of the base class, so has no name."""
+
+  def __init__(self, optimizer):
+    self._optimizer = optimizer
+    self._average = tf1.train.ExponentialMovingAverage(0.5)
+
+  def compute_gradients(self, *args, **kwargs):
+    return self._optimizer.compute_gradients(*args, **kwargs)
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    pairs = list(grads_and_vars)
+    step = self._optimizer.apply_gradients(pairs, global_step, name)
+    with tf.control_dependencies([step]):
+      return self._average.apply([var for _, var in pairs])
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("api", ["compat.v1", "contrib"])
+def test_a_wrapper_without_a_name(mode, api):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[3.0], use_resource=True)
+    inner = _Averaged(tf1.train.MomentumOptimizer(0.5, 0.5))
+    if api == "contrib":
+      manager = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 2)
+      opt = tfl.contrib.LossScaleOptimizer(inner, manager)
+    else:
+      opt = tfl.MixedPrecisionLossScaleOptimizer(inner, "dynamic")
+    assert opt.get_name() == "Averaged"
+    grad = tf1.placeholder(tf.float32, [1])
+    train_op = opt.apply_gradients([(grad, v)])
+    average = inner._average.average(v)
+    session.run(tf1.global_variables_initializer())
+    session.run(train_op, {grad: [math.nan]})
+    assert session.run([v, average]) == [[3.0], [3.0]]
+    session.run(train_op, {grad: [2.0]})
+    assert session.run([v, average]) == [[2.0], [2.5]]
+
+
+@pytest.mark.parametrize("loss_scale", [8.0, "dynamic"])
+def test_an_inner_optimizer_may_change_its_list(loss_scale):
+  class Sorting(tf1.train.GradientDescentOptimizer):
+    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+      grads_and_vars.sort(key=lambda pair: pair[1].name)
+      return super().apply_gradients(grads_and_vars, *args, **kwargs)
+
+  variable = tf.Variable(1.0)
+  opt = tfl.MixedPrecisionLossScaleOptimizer(Sorting(0.5), loss_scale)
+  opt.minimize(lambda: variable * 1.0, var_list=[variable])
+  assert variable.numpy() == 0.5
+
+
+class _Equal(tfl.MixedPrecisionLossScaleOptimizer):
+  """A program's class that defines equality and, so, no hash."""
+
+  def __eq__(self, other):
+    return isinstance(other, _Equal)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_optimizers_that_are_equal_keep_apart(mode):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[1.0], use_resource=True)
+    g = tf1.placeholder(tf.float32, [1])
+    first, second = (_Equal(sgd(), "dynamic") for _ in range(2))
+    first.apply_gradients([(g, v)])
+    second.apply_gradients([(g * 0.0, v)])
+    applied = [first.last_step_applied, second.last_step_applied]
+    session.run(tf1.global_variables_initializer())
+    assert session.run(applied, {g: [1.0]}) == [True, True]
+    assert first == second and applied[0] is not applied[1]
+
+
+# Attributes of the wrapped optimizer ---------------------------------------
+
+
+k2 = _keras2.keras
+
+
+_WRAPPERS = {
+  "MixedPrecisionLossScaleOptimizer": (
+    lambda opt: tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamic")
+  ),
+  "LossScaleOptimizer": lambda opt: manage(opt, 2),
+  "AccumulatingOptimizer": (
+    lambda opt: tfl.accumulate(tfl.MixedPrecisionLossScaleOptimizer(opt, 8), 1)
+  ),
+}
+
+wrappers = pytest.mark.parametrize("name", list(_WRAPPERS))
+
+
+def sgd():
+  return tf1.train.GradientDescentOptimizer(0.25)
+
+
+def momentum():
+  return tf1.train.MomentumOptimizer(0.5, 0.5)
+
+
+def manage(inner, *args):
+  """Returns tf.contrib's optimizer with an exponential manager."""
+  manager = contrib.ExponentialUpdateLossScaleManager(8.0, *args)
+  return contrib.LossScaleOptimizer(inner, manager)
+
+
+def train(optimizer, variable):
+  optimizer.minimize(lambda: tf.reduce_sum(variable), var_list=[variable])
+  return float(variable)
+
+
+@pytest.mark.any_release
+@wrappers
+def test_attributes_are_read_and_set(name):
+  inner = tf1.train.MomentumOptimizer(0.25, momentum=0.5)
+  wrapper = _WRAPPERS[name](inner)
+  assert (wrapper._learning_rate, wrapper._momentum) == (0.25, 0.5)
+  wrapper._learning_rate = 0.5
+  assert inner._learning_rate == 0.5
+  assert "_learning_rate" not in vars(wrapper)
+  assert train(wrapper, tf.Variable(1.0)) == 0.5
+  assert hasattr(wrapper, "_momentum") and not hasattr(wrapper, "momentum")
+  assert getattr(wrapper, "momentum", "none") == "none"
+  assert "get_slot_names" not in dir(wrapper)
+
+
+@pytest.mark.any_release
+def test_a_rate_that_is_set_in_a_graph():
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable = tf1.get_variable("v", [], initializer=tf1.ones_initializer())
+    optimizer = manage(sgd(), 2)
+    optimizer._learning_rate = tf1.placeholder_with_default(0.5, [])
+    train_op = optimizer.minimize(variable * 1.0)
+    session.run(tf1.global_variables_initializer())
+    session.run(train_op)
+    assert session.run(variable) == 0.5
+
+
+@pytest.mark.any_release
+def test_a_subclass_may_have_a_rate_of_its_own():
+  class Mine(tfl.MixedPrecisionLossScaleOptimizer):
+    def __init__(self, rate):
+      self._lr = rate
+      super().__init__(tf1.train.AdamOptimizer(rate / 2), "dynamic")
+
+  optimizer = Mine(1.0)
+  assert (optimizer._lr, optimizer._optimizer._lr) == (1.0, 0.5)
+  optimizer._lr = 2.0
+  optimizer._momentum = 0.5  # Adam has none.
+  assert (optimizer._lr, optimizer._momentum) == (2.0, 0.5)
+  assert optimizer._optimizer._lr == 0.5
+
+
+@pytest.mark.any_release
+@wrappers
+@pytest.mark.parametrize("attribute", ["lr", "_learning_rate", "__private"])
+def test_what_neither_has(name, attribute):
+  wrapper = _WRAPPERS[name](tf1.train.AdamOptimizer())
+  with pytest.raises(AttributeError, match=f"has no attribute '{attribute}'"):
+    getattr(wrapper, attribute)
+
+
+@pytest.mark.any_release
+@wrappers
+def test_what_is_the_wrappers_own(name):
+  inner = tf1.train.GradientDescentOptimizer(0.5)
+  inner.loss_scale = "the inner optimizer's"
+  wrapper = _WRAPPERS[name](inner)
+  assert callable(wrapper.loss_scale)
+  wrapper.note = 1
+  assert wrapper.note == 1 and not hasattr(inner, "note")
+
+
+@pytest.mark.any_release
+def test_an_error_in_a_property_is_not_hidden():
+  class Broken(tfl.MixedPrecisionLossScaleOptimizer):
+    @property
+    def rate(self):
+      return self._optimizer.no_such
+
+  wrapper = Broken(tf1.train.AdamOptimizer(), 8)
+  with pytest.raises(AttributeError, match=r"'AdamOptimizer' .* 'no_such'"):
+    wrapper.rate  # noqa: B018
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("kind", ["legacy", "new"])
+def test_keras(kind):
+  home = k2.optimizers.legacy if kind == "legacy" else k2.optimizers
+  inner = home.SGD(0.25, momentum=0.5, nesterov=True)
+  wrapper = keras.LossScaleOptimizer(inner, "dynamic")
+  model = k2.Sequential([k2.layers.Dense(1, input_shape=(2,))])
+  model.compile(wrapper, "mse", run_eagerly=True)
+  schedule = k2.callbacks.LearningRateScheduler(lambda epoch: 0.5)
+  model.fit(np.ones((4, 2)), np.ones((4, 1)), callbacks=[schedule], verbose=0)
+  assert float(inner.learning_rate) == 0.5
+  k2.backend.set_value(wrapper.lr, 0.125)
+  assert float(inner.learning_rate) == 0.125
+  wrapper.lr = 0.5
+  assert float(inner.learning_rate) == 0.5
+  assert k2.backend.get_value(wrapper.momentum) == 0.5 and wrapper.nesterov
+  with pytest.raises(AttributeError, match=r"'LossScaleOpt.*epsilon'"):
+    wrapper.epsilon  # noqa: B018
+
+
+@pytest.mark.any_release
+def test_the_state_of_legacy_optimizers():
+  rate = k2.optimizers.schedules.ExponentialDecay(0.5, 2, 0.25)
+  inner = k2.optimizers.legacy.Adam(rate, epsilon=0.125)
+  wrapper = keras.LossScaleOptimizer(inner, "dynamic")
+  wrapper.iterations = tf.Variable(2, dtype=tf.int64)
+  assert int(inner.iterations) == 2
+  assert wrapper._hyper is inner._hyper
+  assert float(wrapper._decayed_lr("float32")) == 0.125
+  assert (wrapper.epsilon, wrapper.amsgrad) == (0.125, False)
+  variable = tf.Variable(1.0)
+  wrapper.minimize(lambda: variable * 1.0, [variable])
+  assert wrapper.get_slot(variable, "m") is inner.get_slot(variable, "m")
+
+
+# Copies and pickles --------------------------------------------------------
+
+
+_INF = float("inf")
+
+
+def of_keras(optimizers):
+  return keras.LossScaleOptimizer(
+    optimizers.SGD(0.5, 0.5), tfl.DynamicLossScale(8, 100)
+  )
+
+
+_MAKERS = {
+  "compat.v1": wrap(dynamic(8, 100), momentum),
+  "contrib": lambda: manage(momentum(), 100, 1, 2, 0.5),
+  "accumulate": lambda: tfl.accumulate(wrap(dynamic(8, 100), momentum)(), 1),
+  "keras_legacy": lambda: of_keras(_keras2.keras.optimizers.legacy),
+  "keras_new": lambda: of_keras(_keras2.keras.optimizers),
+}
+
+_COPIES = {
+  "copy": copy.copy,
+  "deepcopy": copy.deepcopy,
+  "pickle": lambda opt: pickle.loads(pickle.dumps(opt)),
+}
+
+# What Keras itself cannot do with its own loss-scale optimizers.
+_REFUSED = {
+  "keras_legacy": ("pickle",),
+  "keras_new": ("deepcopy", "pickle"),
+}
+
+
+def step(opt, w, factor):
+  """Does a step, and returns what it subtracts from a variable."""
+  before = float(w)
+  opt.minimize(lambda: w * factor, var_list=[w])
+  return before - float(w)
+
+
+def scale_of(opt):
+  return float(opt.loss_scale() if callable(opt.loss_scale) else opt.loss_scale)
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize(
+  ("name", "way"),
+  [
+    (name, way)
+    for name in _MAKERS
+    for way in _COPIES
+    if way not in _REFUSED.get(name, ())
+  ],
+)
+def test_copies_train(name, way, used):
+  opt, w = _MAKERS[name](), tf.Variable(1.0)
+  if used:
+    assert step(opt, w, 1.0) == 0.5
+  twin = _COPIES[way](opt)
+  assert type(twin) is type(opt)
+  if used:
+    assert bool(twin.last_step_applied)
+  assert step(twin, w, _INF) == 0 and not twin.last_step_applied
+  assert step(opt, w, 1.0) == (0.75 if used else 0.5) and opt.last_step_applied
+  assert not twin.last_step_applied
+  assert scale_of(twin) == 4
+  assert scale_of(opt) == (4 if way == "copy" else 8)  # It shares its parts.
+
+
+# last_step_applied ---------------------------------------------------------
+
+
+_SCHEDULE = [1.0, _INF, _INF, 1.0, float("nan"), 1.0]
+
+
+class Fickle(tfl.LossScale):
+  """A user's loss scale that answers by a Python bool, in turn."""
+
+  def __init__(self):
+    super().__init__()
+    self.answer = True
+
+  def __call__(self):
+    return tf.constant(4.0)
+
+  def update(self, grads):
+    del grads
+    return tf.no_op(), self.answer
+
+  def get_config(self):
+    return {}
+
+
+MAKERS = {
+  "dynamic": wrap(dynamic(), lambda: tf1.train.AdamOptimizer(0.1)),
+  "contrib": lambda: manage(sgd(), 2),
+}
+
+KINDS = ("eager", "function", "jit")
+
+
+def make_step(opt, kind, variable=None):
+  """Returns a function that does a step with a factor of the loss.
+
+  The function returns `last_step_applied`, as it is read right after the step.
+  """
+  if variable is None:
+    variable = tf.Variable([1.0, 2.0])
+
+  def step(factor):
+    opt.minimize(lambda: tf.reduce_sum(variable * factor), var_list=[variable])
+    return opt.last_step_applied
+
+  if kind != "eager":
+    step = tf.function(step, jit_compile=kind == "jit", autograph=False)
+  return lambda factor: step(tf.convert_to_tensor(factor))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_read_after_each_step(name, kind):
+  step = make_step(MAKERS[name](), kind)
+  for factor in _SCHEDULE:
+    value = step(factor)
+    assert value.dtype == tf.bool and value.shape == []
+    assert bool(value) == bool(np.isfinite(factor))
+
+
+def test_eager_code_knows_eager_steps_alone():
+  opt = MAKERS["dynamic"]()
+  variable = tf.Variable([1.0, 2.0])
+  eager, function, jit = [make_step(opt, kind, variable) for kind in KINDS]
+  assert not function(_INF)
+  with pytest.raises(RuntimeError, match="has taken no eager step"):
+    _ = opt.last_step_applied
+  assert eager(1.0) and not function(_INF) and opt.last_step_applied
+  assert not eager(_INF) and jit(1.0) and not opt.last_step_applied
+
+
+def test_each_trace_has_a_tensor_of_its_own():
+  step = make_step(MAKERS["dynamic"](), "function")
+  assert step(1.0) and not step([_INF]) and not step(_INF) and step([1.0])
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_loop_in_a_function(jit):
+  step = make_step(MAKERS["dynamic"](), "eager")
+
+  @tf.function(jit_compile=jit)
+  def train(factors):
+    applied = True
+    for i in tf.range(3):
+      applied = step(factors[i])
+    return applied
+
+  assert not train(tf.constant([1.0, 1.0, _INF]))
+  assert train(tf.constant([_INF, _INF, 1.0]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fixed_loss_scale_always_applies(kind):
+  opt = tfl.MixedPrecisionLossScaleOptimizer(sgd(), 8)
+  assert make_step(opt, kind)(_INF)
+
+
+@pytest.mark.parametrize("kind", ["eager", "function"])
+def test_python_answers(kind):
+  loss_scale = Fickle()
+  opt = tfl.MixedPrecisionLossScaleOptimizer(sgd(), loss_scale)
+  for answer in (True, False, True):
+    loss_scale.answer = answer
+    assert bool(make_step(opt, kind)(1.0)) == answer
+
+
+def test_no_step_yet():
+  opt = MAKERS["dynamic"]()
+  make_step(opt, "eager")(1.0)
+  with tf.Graph().as_default(), pytest.raises(RuntimeError, match="this graph"):
+    _ = opt.last_step_applied
+
+
+def test_function_in_a_graph_of_tensorflow_1():
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable = tf1.get_variable("v", [2], use_resource=True)
+    opt = MAKERS["dynamic"]()
+    step = make_step(opt, "function", variable)
+    good, bad = step(1.0), step(_INF)
+    with pytest.raises(RuntimeError, match=r"that a tf\.function"):
+      _ = opt.last_step_applied
+    session.run(tf1.global_variables_initializer())
+    assert session.run(good)
+    assert not session.run(bad)
+
+
+@pytest.mark.parametrize("kind", ["eager", "function"])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_replicas(kind, fixed):
+  strategy = helpers.two_replicas()
+  with strategy.scope():
+    variable = tf.Variable([1.0, 2.0])
+    loss_scale = 8 if fixed else tfl.DynamicLossScale(8, 2)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(sgd(), loss_scale)
+
+  def on_replica(bad):
+    factor = helpers.factor_of_replica(bad)
+    opt.minimize(lambda: tf.reduce_sum(variable * factor), var_list=[variable])
+
+  def step(bad):
+    strategy.run(on_replica, (bad,))
+    return opt.last_step_applied
+
+  if kind == "function":
+    step = tf.function(step, autograph=False)
+  for bad in (False, True, False, True):
+    assert bool(step(tf.constant(bad))) == (fixed or not bad)
+
+
+@pytest.mark.parametrize("kind", ["eager", "function"])
+def test_no_gradient_is_kept(kind):
+  opt = MAKERS["dynamic"]()
+  variable = tf.Variable([1.0, 2.0])
+  kept = []
+
+  def step():
+    ((grad, _),) = pairs = opt.compute_gradients(
+      lambda: tf.reduce_sum(variable * variable), [variable]
+    )
+    kept.append(weakref.ref(grad))
+    opt.apply_gradients(pairs)
+
+  if kind == "function":
+    step = tf.function(step, autograph=False)
+  step()
+  del step
+  gc.collect()
+  assert kept[0]() is None
+
+
+# Bypassed scaling ----------------------------------------------------------
+
+
+_SAID = "compute_gradients was not called, and nobody read the loss scale"
+
+_MODES = pytest.mark.parametrize("mode", ["graph", "function", "eager"])
+
+
+_DYNAMIC = {
+  "dynamic": wrap("dynamic"),
+  "policy": wrap(policies.GrowthBackoff),
+  "manager": lambda: manage(sgd(), 2),
+  "accumulate": lambda: tfl.accumulate(wrap("dynamic")(), 2),
+}
+
+
+class _OwnManager:
+  __slots__ = ()
+
+  def get_loss_scale(self):
+    return tf.constant(8.0)
+
+  def update_loss_scale(self, finite_grads):
+    return tf.no_op()
+
+
+class _OwnScale(tfl.DynamicLossScale):
+  def __call__(self):
+    return tf.constant(8.0)
+
+
+def _differentiate(v, factor=1.0):
+  with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(v * v) * factor
+  return tape.gradient(loss, v)
+
+
+def _bypass(optimizer, v):
+  del optimizer
+  return _differentiate(v)
+
+
+def _train(mode, make, compute, caplog):
+  """Takes two steps with what `compute` returns for gradients of `v`."""
+  with contextlib.ExitStack() as stack:
+    if mode == "graph":
+      stack.enter_context(tf.Graph().as_default())
+    v = tf1.Variable([1.0, 2.0], use_resource=True)
+    optimizer = make()
+
+    def step():
+      optimizer.apply_gradients([(compute(optimizer, v), v)])
+
+    with caplog.at_level(logging.WARNING):
+      for _ in range(2):
+        if mode == "function":
+          tf.function(step, autograph=False).get_concrete_function()
+        else:
+          step()
+
+
+@_MODES
+@pytest.mark.parametrize("kind", _DYNAMIC)
+def test_gradients_of_a_tape_warn_once(mode, kind, caplog):
+  _train(mode, _DYNAMIC[kind], _bypass, caplog)
+  assert caplog.text.count(_SAID) == 1
+  assert "LossScaleOptimizer.apply" in caplog.text or kind == "accumulate"
+
+
+def _by_hand(optimizer, v):
+  scale = optimizer.loss_scale()
+  return _differentiate(v, scale) * (1 / scale)
+
+
+def _by_its_variable(optimizer, v):
+  scale = optimizer.loss_scale.current_loss_scale
+  return _differentiate(v, scale) / scale
+
+
+def _computed(optimizer, v):
+  ((grad, _),) = optimizer.compute_gradients(lambda: tf.reduce_sum(v * v), [v])
+  return tf.clip_by_norm(grad, 1.0)
+
+
+def _zeros(optimizer, v):
+  del optimizer
+  return tf.zeros_like(v)
+
+
+@_MODES
+@pytest.mark.parametrize(
+  "compute", [_by_hand, _by_its_variable, _computed, _zeros]
+)
+def test_no_false_alarm(mode, compute, caplog):
+  _train(mode, wrap("dynamic"), compute, caplog)
+  assert _SAID not in caplog.text
+
+
+@_MODES
+@pytest.mark.parametrize(
+  "make",
+  [
+    wrap(128),
+    lambda: contrib.LossScaleOptimizer(
+      sgd(), contrib.FixedLossScaleManager(128)
+    ),
+    lambda: contrib.LossScaleOptimizer(sgd(), _OwnManager()),
+  ],
+)
+def test_what_is_fixed_or_unknown_does_not_warn(mode, make, caplog):
+  _train(mode, make, _bypass, caplog)
+  assert _SAID not in caplog.text
+
+
+def test_a_copy_and_a_manager_that_is_read(caplog):
+  _train("eager", wrap(_OwnScale), _computed, caplog)
+  optimizer = manage(sgd(), 2)
+  optimizer.loss_scale_manager.get_loss_scale()
+  _train("eager", lambda: optimizer, _bypass, caplog)
+  optimizer = wrap("dynamic")()
+  optimizer.loss_scale()
+  _train("eager", lambda: copy.deepcopy(optimizer), _bypass, caplog)
+  assert _SAID not in caplog.text
+
+
+def test_optimizers_by_the_environment_do_not_warn(monkeypatch, caplog):
+  monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "1")
+  tfl.honor_environment(quiet=True)
+  try:
+    _train("graph", sgd, _bypass, caplog)
+  finally:
+    tfl.ignore_environment()
+  assert _SAID not in caplog.text
+
+
+def test_eager_gradients_in_a_function():
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf.compat.v1.train.MomentumOptimizer(1.0, 0.9), "dynamic"
+  )
+  variable, zeros = tf.Variable([1.0]), tf.zeros([1])
+
+  @tf.function
+  def make_slots():
+    opt.apply_gradients([(zeros, variable)])
+
+  make_slots()
+  assert variable.numpy() == [1.0]
+
+
+# SavedModels that train on -------------------------------------------------
+
+
+WRAPPERS = {
+  "dynamic": lambda inner: wrap(dynamic(), inner)(),
+  "fixed": lambda inner: wrap(8, inner)(),
+  "contrib": lambda inner: manage(inner(), 2),
+  "policy": lambda inner: wrap(
+    lambda: policies.GrowthBackoff(8.0, growth_interval=2), inner
+  )(),
+}
+
+
+def make_module(wrapper, inner):
+  """Returns a module with a variable, an optimizer and a training step."""
+  module = tf.Module()
+  module.v = tf.Variable([1.0, 2.0])
+  module.opt = WRAPPERS[wrapper](INNER[inner])
+
+  @tf.function(input_signature=[tf.TensorSpec([])], autograph=False)
+  def step(factor):
+    module.opt.minimize(
+      lambda: tf.reduce_sum(module.v * module.v * factor), var_list=[module.v]
+    )
+    return module.opt.last_step_applied, module.opt.loss_scale()
+
+  module.step = step
+  return module
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_trains_on_bit_for_bit(wrapper, tmp_path):
+  module = make_module(wrapper, "sgd")
+  for factor in (0.1, 0.2, 0.3):
+    module.step(tf.constant(factor))
+  tf.saved_model.save(module, tmp_path)
+  loaded = tf.saved_model.load(tmp_path)
+  factors = [0.5, 0.1, 0.3]
+  if wrapper != "fixed":  # A fixed loss scale applies an infinity.
+    factors.insert(1, float("nan"))
+  for factor in factors:
+    expected = module.step(tf.constant(factor))
+    found = loaded.step(tf.constant(factor))
+    assert [x.numpy() for x in found] == [x.numpy() for x in expected]
+    np.testing.assert_array_equal(loaded.v, module.v)
+
+
+def test_checkpoints_keep_the_optimizer(tmp_path):
+  module = make_module("dynamic", "adam")
+  module.step(tf.constant(0.1))
+  path = tf.train.Checkpoint(opt=module.opt, v=module.v).write(tmp_path / "c")
+  keys = {name for name, _ in tf.train.list_variables(path)}
+  value = "/.ATTRIBUTES/VARIABLE_VALUE"
+  assert f"opt/base_optimizer/beta1_power{value}" in keys
+  assert f"v/.OPTIMIZER_SLOT/opt/base_optimizer/m{value}" in keys
+
+
+# Names, MetaGraphs and sizes of graphs -------------------------------------
+
+
+def build(module, inner, loss_scale, use_resource):
+  v = tf1.get_variable("v", [2], use_resource=use_resource)
+  step = tf1.train.get_or_create_global_step()
+  if loss_scale == "dynamic":
+    loss_scale = module.DynamicLossScale(8, 2)
+  opt = module.MixedPrecisionLossScaleOptimizer(INNER[inner](), loss_scale)
+  return opt.minimize(tf.reduce_sum(v * v), global_step=step, name="train")
+
+
+# Names ---------------------------------------------------------------------
+
+
+def is_built_by_tensorflow(case):
+  """Returns whether TensorFlow's own optimizer can build a case.
+
+  TensorFlow's own fails on reference variables under v2 control flow. For their
+  names, see `test_ref_variables_are_named_as_in_tensorflow_1_in_both_modes`.
+  """
+  mode, _, loss_scale, use_resource, *_ = case
+  return mode == "graph_v1" or use_resource or loss_scale == 8
+
+
+# Adam has all cases of a dynamic scale, because its variables are then made
+# inside a cond.
+_CASES = ([True, False], [None, "net"], [0, 2])
+
+_SCALES = ["dynamic", 8]
+
+_NAMED = {
+  *helpers.pairs(
+    GRAPH_MODES, INNER, _SCALES, *_CASES, allowed=is_built_by_tensorflow
+  ),
+  *filter(
+    is_built_by_tensorflow,
+    itertools.product(GRAPH_MODES, ["adam"], ["dynamic"], *_CASES),
+  ),
+}
+
+
+@pytest.mark.parametrize(
+  ("mode", "inner", "loss_scale", "use_resource", "scope", "conds_before"),
+  helpers.Rows(sorted(_NAMED, key=str)),
+)
+def test_variables_are_named_as_tensorflow_names_them(
+  mode, inner, loss_scale, use_resource, scope, conds_before
+):
+  names = []
+  for module in (OWN, tfl):
+    with helpers.mode_scope(mode):
+      for _ in range(conds_before):
+        tf.cond(tf1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
+      with tf1.variable_scope(scope or tf1.get_variable_scope()):
+        train = build(module, inner, loss_scale, use_resource)
+      names.append((helpers.variable_names(), train.name))
+  assert names[0] == names[1]
+
+
+def test_ref_variables_are_named_as_in_tensorflow_1_in_both_modes():
+  names = []
+  for mode in GRAPH_MODES:
+    with helpers.mode_scope(mode):
+      build(tfl, "adam", "dynamic", use_resource=False)
+      names.append(helpers.variable_names())
+  assert names[0] == names[1]
+  assert "cond_1/beta1_power" in names[0]
+
+
+def test_a_metagraph_has_the_branches_of_ref_variables():
+  with helpers.mode_scope("graph_v2"):
+    build(tfl, "adam", "dynamic", use_resource=False)
+    meta = tf1.train.export_meta_graph()
+  with tf.Graph().as_default() as graph:
+    tf1.train.import_meta_graph(meta)
+    contexts = tf1.get_collection(tf1.GraphKeys.COND_CONTEXT)
+    assert [context.name for context in contexts] == [
+      "cond_1/cond_text",
+      "cond_1/cond_text_1",
+    ]
+    (apply,) = [op for op in graph.get_operations() if op.type == "ApplyAdam"]
+    assert apply._get_control_flow_context() is contexts[0]
+
+
+def test_a_name_that_users_fetch_by_stays_theirs():
+  with tf.Graph().as_default() as graph:
+    build(tfl, "adam", "dynamic", True)
+    for name in ("loss_scale", "gradients_1", "all_finite", "unscale"):
+      assert tf.constant(1.0, name=name).op.name == name
+    assert graph.get_operation_by_name("train")
+
+
+# MetaGraphs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  ("mode", "inner", "loss_scale", "use_resource"),
+  helpers.pairs(
+    GRAPH_MODES, ["sgd", "momentum", "adam"], ["dynamic", 8], [True, False]
+  ),
+)
+def test_a_metagraph_trains_on(mode, inner, loss_scale, use_resource, tmp_path):
+  path = str(tmp_path / "model")
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    train = build(tfl, inner, loss_scale, use_resource)
+    assert tf1.get_collection(tf1.GraphKeys.TRAIN_OP) == [train]
+    session.run(tf1.global_variables_initializer())
+    session.run(train)
+    tf1.train.Saver().save(session, path)
+    session.run([train] * 3)
+    session.run(train)
+    variables = tf1.global_variables()
+    expected = dict(zip([v.name for v in variables], session.run(variables)))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = tf1.train.import_meta_graph(path + ".meta")
+    saver.restore(session, path)
+    (train,) = tf1.get_collection(tf1.GraphKeys.TRAIN_OP)
+    assert train.name == "train"
+    session.run([train] * 3)
+    session.run(train)
+    variables = tf1.global_variables()
+    values = dict(zip([v.name for v in variables], session.run(variables)))
+  assert sorted(values) == sorted(expected)
+  for name, value in values.items():
+    assert value.tobytes() == expected[name].tobytes()
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_other_train_ops_stay_in_the_collection(mode):
+  with helpers.mode_scope(mode):
+    v = tf1.get_variable("v", initializer=[1.0])
+    other = INNER["sgd"]().minimize(v)
+    ours = wrap("dynamic")().minimize(v)
+    theirs = INNER["sgd"]().minimize(v)
+    assert tf1.get_collection(tf1.GraphKeys.TRAIN_OP) == [other, ours, theirs]
+
+
+if __name__ == "__main__":
+  helpers.main()

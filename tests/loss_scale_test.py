@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the rule, the state and the repr of the loss scales."""
+"""Tests the rules, arguments, configs and weights of loss scales, and `get`."""
 
+import copy
+import fractions
 import math
 
 import helpers
@@ -12,6 +14,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 
@@ -250,6 +253,255 @@ def test_a_subclass_may_have_attributes_of_the_new_names():
   loss_scale.update([tf.constant(1.0)])
   assert loss_scale.good_steps == "mine"
   assert float(loss_scale.current_loss_scale) == 16
+
+
+def test_abstract():
+  with pytest.raises(TypeError, match="abstract"):
+    tfl.LossScale()
+
+
+# Invalid scales, periods and multipliers -----------------------------------
+
+
+_NO_NUMBERS = ["8", b"8", None, True, np.bool_(True), [8], {}, 1j, "dynamic"]
+
+_BAD_SCALES = [*_NO_NUMBERS, math.nan, math.inf, -1, 0, 0.999, 1e39, 10**400]
+
+
+_BAD = {
+  "loss_scale_value": (tfl.FixedLossScale, _BAD_SCALES),
+  "initial_loss_scale": (tfl.DynamicLossScale, _BAD_SCALES),
+  "multiplier": (
+    tfl.DynamicLossScale,
+    [*_NO_NUMBERS, math.nan, math.inf, 1, 0.5, -2, 1 + 1e-9, 1e39],
+  ),
+  "increment_period": (
+    tfl.DynamicLossScale,
+    [*_NO_NUMBERS, math.nan, math.inf, 0, -3, 2.5, 2**63, np.float32(1.5)],
+  ),
+}
+
+
+@pytest.mark.parametrize("name", _BAD)
+def test_bad_arguments(name):
+  cls, values = _BAD[name]
+  for value in values:
+    with pytest.raises(ValueError) as error:
+      cls(**{name: value})
+    assert name in str(error.value)
+    assert repr(value) in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "value",
+  [
+    8,
+    8.0,
+    np.float16(8),
+    np.float32(8),
+    np.int64(8),
+    np.uint8(8),
+    np.array(8.0),
+    fractions.Fraction(8),
+  ],
+)
+def test_numbers_of_every_kind(value):
+  assert float(tfl.FixedLossScale(value)()) == 8
+  assert float(tfl.DynamicLossScale(value)()) == 8
+  assert tfl.DynamicLossScale(increment_period=value).increment_period == 8
+  assert isinstance(tfl.get(value), tfl.FixedLossScale)
+  assert tfl.get(value).get_config() == {"loss_scale_value": 8.0}
+
+
+def test_a_scale_below_1_is_for_growth_backoff():
+  for value in (0.5, np.float32(0.5)):
+    with pytest.raises(
+      ValueError, match=r"but got .*0\.5.*GrowthBackoff\(0\.5, min_loss_scale="
+    ):
+      tfl.DynamicLossScale(value)
+  for value in (0, -1, float("nan")):
+    with pytest.raises(ValueError, match=r"^((?!GrowthBackoff).)*$"):
+      tfl.DynamicLossScale(value)
+  loss_scale = policies.GrowthBackoff(0.5, min_loss_scale=2**-4)
+  for expected in (0.25, 0.125, 0.0625, 0.0625):
+    loss_scale.update([tf.constant(float("inf"))])
+    assert float(loss_scale()) == expected
+
+
+def test_old_code_passes_a_float_for_the_period():
+  loss_scale = tfl.DynamicLossScale(increment_period=2.0)
+  assert loss_scale.increment_period == 2
+  assert isinstance(loss_scale.increment_period, int)
+
+
+# get() and configs ---------------------------------------------------------
+
+
+def test_get():
+  assert tfl.get(None) is None
+  loss_scale = tfl.get("dynamic")
+  assert isinstance(loss_scale, tfl.DynamicLossScale)
+  assert loss_scale.get_config() == tfl.DynamicLossScale().get_config()
+  assert tfl.get(loss_scale) is loss_scale
+
+
+@pytest.mark.parametrize(
+  "loss_scale",
+  [tfl.FixedLossScale(123), tfl.DynamicLossScale(4, 5, 6)],
+  ids=repr,
+)
+def test_configs(loss_scale):
+  config = loss_scale.get_config()
+  cls = type(loss_scale)
+  for again in (
+    cls.from_config(config),
+    tfl.get(config),
+    tfl.get({"class_name": cls.__name__, "config": config}),
+  ):
+    assert type(again) is cls
+    assert again.get_config() == config
+    assert float(again()) == float(loss_scale())
+  own = getattr(OWN, cls.__name__).from_config(config)
+  assert own.get_config() == config
+
+
+@pytest.mark.parametrize(
+  "identifier",
+  [
+    "static",
+    "",
+    True,
+    np.bool_(False),
+    [8],
+    Ellipsis,
+    b"dynamic",
+    {},
+    {"class_name": "Nonsense", "config": {}},
+    {"class_name": "DynamicLossScale"},
+    {"class_name": "FixedLossScale", "config": {"value": 3}},
+    {"loss_scale_value": 3, "multiplier": 2},
+    0.5,
+    math.nan,
+    tfl.DynamicLossScale,
+    np.array([8.0]),
+  ],
+  ids=repr,
+)
+def test_get_refuses(identifier):
+  with pytest.raises(ValueError) as error:
+    tfl.get(identifier)
+  assert repr(identifier) in str(error.value)
+
+
+def test_get_makes_nothing_when_it_refuses():
+  with tf.Graph().as_default():
+    with pytest.raises(ValueError):
+      tfl.get({"class_name": "DynamicLossScale", "config": {"multiplier": 1}})
+    assert not tf1.global_variables()
+
+
+# Loss scales of users ------------------------------------------------------
+
+
+class Halving(tfl.LossScale):
+  """A loss scale that halves on every update, whatever the gradients are."""
+
+  def __init__(self, start=64.0):
+    super().__init__()
+    self.start = start
+    self._add_weight("halved", start, tf.float32)
+    self._add_weight("updates", 0, tf.int64)
+
+  def __call__(self):
+    return tf.convert_to_tensor(self._get_weight("halved"))
+
+  def update(self, grads):
+    halved = self._get_weight("halved")
+    updates = self._get_weight("updates")
+    ops = [halved.assign(halved / 2), updates.assign_add(1)]
+    return (None if tf.executing_eagerly() else tf.group(ops)), True
+
+  def get_config(self):
+    return {"start": self.start}
+
+
+def test_weights_are_float32_or_int64_resources():
+  with tf.Graph().as_default():
+    loss_scale = Halving()
+    weights = loss_scale._weights
+    assert list(weights) == ["halved", "updates"]
+    assert weights["halved"].dtype == tf.float32
+    assert weights["updates"].dtype == tf.int64
+    for weight in weights.values():
+      assert weight.op.type == "VarHandleOp"
+      assert not weight.trainable
+      assert weight.aggregation == tf.VariableAggregation.NONE
+    assert not tf1.trainable_variables()
+
+
+def test_duplicate_weights_are_refused_in_a_graph():
+  loss_scale = Halving()
+  with pytest.raises(RuntimeError, match="'halved'"):
+    loss_scale._add_weight("halved", 1.0, tf.float32)
+  with tf.Graph().as_default():
+    loss_scale._add_weight("halved", 1.0, tf.float32)  # The graph is new.
+    with pytest.raises(RuntimeError, match="'halved'"):
+      loss_scale._add_weight("halved", 1.0, tf.float32)
+
+
+def test_no_such_weight():
+  with pytest.raises(KeyError):
+    Halving()._get_weight("doubled")
+
+
+def test_subclass_without_super_init():
+  class Lazy(Halving):
+    def __init__(self):
+      self._add_weight("halved", 4.0, tf.float32)
+
+  assert float(Lazy()()) == 4
+
+
+def test_subclass_with_equality_of_its_own():
+  class Equal(Halving):
+    def __eq__(self, other):
+      return isinstance(other, Equal)
+
+  with tf.Graph().as_default():
+    a, b = Equal(), Equal()
+    assert a == b
+    assert a._get_weight("halved") is not b._get_weight("halved")
+    assert helpers.variable_names() == [
+      "halved",
+      "halved_1",
+      "updates",
+      "updates_1",
+    ]
+
+
+def test_deep_copies_are_apart():
+  loss_scale = tfl.DynamicLossScale(8, 1)
+  clone = copy.deepcopy(loss_scale)
+  loss_scale.update([1.0])
+  assert float(loss_scale()) == 16
+  assert float(clone()) == 8
+  with tf.Graph().as_default(), tf1.Session() as session:
+    clone()
+    copied = copy.deepcopy(clone)
+    copied()
+    session.run(tf1.global_variables_initializer())
+    session.run(clone.update([1.0])[0])
+    assert session.run([clone(), copied()]) == [16, 8]
+
+
+def test_the_private_function_that_lists_weights():
+  with tfl.installed():
+    from tensorflow.python.training.experimental import loss_scale as old
+
+    scale = old.DynamicLossScale(8.0)
+    weights = list(old.get_loss_scale_weights(scale))
+    assert [float(x) for x in weights] == [8.0, 0.0]
+    assert not old.get_loss_scale_weights(old.FixedLossScale(8.0))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrong_values
@@ -30,11 +30,6 @@ __all__ = [
   "Transform",
   "accumulate",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
 
 
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
@@ -424,7 +419,7 @@ def _check(optimizer: Any) -> None:
     raise ValueError(
       f"accumulate: {optimizer!r} accumulates already: multiply steps instead."
     )
-  sync_replicas.check_order(optimizer)
+  optimizer_kinds.check_order(optimizer)
   if not isinstance(optimizer, _Scaled):
     raise ValueError(
       "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "
@@ -432,7 +427,7 @@ def _check(optimizer: Any) -> None:
       "The order that works is accumulate(MixedPrecisionLossScaleOptimizer("
       "opt, scale), steps), with any wrapper of another kind inside, as opt."
     )
-  horovod.check_passes(optimizer._optimizer)
+  optimizer_kinds.check_passes(optimizer._optimizer)
   package = f"{__name__.partition('.')[0]}."
   for method in ("compute_gradients", "apply_gradients"):
     if not getattr(type(optimizer), method).__module__.startswith(package):

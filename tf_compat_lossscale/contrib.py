@@ -353,7 +353,8 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   unless it is told to keep such gradients sparse.
 
   In object-based checkpoints the wrapped optimizer is `base_optimizer` and the
-  manager is `loss_scale`.
+  manager is `loss_scale`. A subclass must not use the attributes `_optimizer`
+  and `_loss_scale` for something else: TensorFlow 1.15's class had neither.
   """
 
   def __init__(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
+import importlib
 from typing import Any
 from typing import Literal
 from typing import TypeVar
@@ -26,7 +27,6 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
@@ -76,8 +76,8 @@ def agree(
   """
   owners = _find_owners(target)
   if all_reduce == "horovod":
-    horovod.load()
-    all_reduce = horovod.add_up
+    _load_horovod()
+    all_reduce = _add_up
   if not callable(all_reduce):
     raise ValueError(
       "all_reduce must be 'horovod' or a function of a tensor, but got "
@@ -87,6 +87,31 @@ def agree(
     # An attribute of a trackable object would be looked at.
     vars(owner)[graph_weights.AGREEMENT] = functools.partial(_agree, all_reduce)
   return target
+
+
+def _load_horovod() -> Any:
+  """Returns the module `horovod.tensorflow`, which must be initialized."""
+  try:
+    hvd = importlib.import_module("horovod.tensorflow")
+  except ImportError as error:
+    raise ImportError(
+      "'horovod' needs Horovod with TensorFlow, which cannot be imported: "
+      f"{error}. Install Horovod with HOROVOD_WITH_TENSORFLOW=1, or pass a "
+      "function.",
+      name="horovod",
+    ) from error
+  if not hvd.is_initialized():
+    raise RuntimeError(
+      "Horovod is not initialized: call horovod.tensorflow.init() first."
+    )
+  return hvd
+
+
+def _add_up(value: tf.Tensor) -> tf.Tensor:
+  """Returns the sum of a scalar over all ranks."""
+  hvd = _load_horovod()
+  total: tf.Tensor = hvd.allreduce(value, op=hvd.Sum, name="found_inf")
+  return total
 
 
 def _agree(all_reduce: Callable[[tf.Tensor], Any], finite: Any) -> tf.Tensor:

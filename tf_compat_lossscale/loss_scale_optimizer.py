@@ -23,7 +23,6 @@ from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import sync_replicas
@@ -36,11 +35,6 @@ from tf_compat_lossscale._core.tf import tracking
 __all__ = [
   "MixedPrecisionLossScaleOptimizer",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
 
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
@@ -133,8 +127,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     scale = loss_scale_lib.make(loss_scale)
     optimizer_kinds.warn_if_scaling(type(self).__name__, opt)
     if not _is_inert(scale):
-      sync_replicas.check_order(opt)
-      horovod.check_passes(opt)
+      optimizer_kinds.check_order(opt)
+      optimizer_kinds.check_passes(opt)
     super().__init__(optimizers.uses_locking(opt), optimizers.get_name(opt))
     self._wrap(opt, scale)
 

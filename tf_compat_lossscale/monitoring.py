@@ -392,38 +392,30 @@ def _append_if_skipped(
 ) -> tf.Tensor:
   """Appends to a vector which gradients are not finite, if a step is skipped.
 
-  The branches are functions: a good step pays for the call and for each input
-  alone. The inputs are joined as the check for finiteness joins them, so that
-  graph optimizers let both share the joined tensors.
+  The op that looks at the gradients is dead in a good step, because one of its
+  inputs is. As inputs of a branch, each gradient would cost an op.
   """
-  joined = finite.join_small(values)
 
-  def keep(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
-    del inputs
-    return tf.identity(old)
-
-  def append(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
-    parts = [x._replace(value=value) for x, value in zip(joined, inputs)]
-    bad = ~finite.are_each_finite(parts)
+  def append(old: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
+    bad = [~finite.are_elements_finite([value]) for value in values]
     return tf.concat([old, tf.cast(bad, tf.float64)], 0)
 
-  inputs = [old, *(part.value for part in joined)]
-  specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
-  specs[0] = tf.TensorSpec([None], tf.float64)
-  # AutoGraph would only take time: the functions have no branches.
-  then_branch, else_branch = (
-    tf.function(branch, autograph=False).get_concrete_function(*specs)
-    for branch in (keep, append)
+  specs = [tf.TensorSpec(x.shape, x.dtype) for x in values]
+  # AutoGraph would only take time.
+  function = tf.function(append, autograph=False).get_concrete_function(
+    tf.TensorSpec([None], tf.float64), *specs
   )
+  skipped, good = tf.raw_ops.Switch(data=old, pred=applied)
   with tf.device(device or None):
-    (result,) = tf.raw_ops.StatelessIf(
-      cond=applied,
-      input=inputs,
+    # A case, because TensorFlow inlines plain calls, and the ops that do not
+    # need `skipped` would run.
+    (longer,) = tf.raw_ops.StatelessCase(
+      branch_index=0,
+      input=[skipped, *values],
       Tout=[tf.float64],
-      then_branch=then_branch,
-      else_branch=else_branch,
+      branches=[function],
     )
-  return result
+    return tf.raw_ops.Merge(inputs=[good, longer])[0]
 
 
 def _choose_fetches(

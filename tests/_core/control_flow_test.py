@@ -282,19 +282,6 @@ def test_known_gradients_leave_names_as_tensorflow_has_them(
   assert results[0] == results[1]
 
 
-def test_the_callers_own_branch_stays_as_it_was():
-  with helpers.mode_scope("graph_v1") as graph:
-    v = tf1.get_variable("v", initializer=[2.0], use_resource=True)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["sgd"](), "dynamic")
-
-    def train():
-      done = opt.apply_gradients([(tf.constant([1.0]), v)])  # A constant.
-      assert "AddOp" not in vars(graph._get_control_flow_context())
-      return done
-
-    tf.cond(tf1.placeholder(tf.bool), train, tf.no_op)
-
-
 def test_ref_variables_in_the_callers_v1_cond():
   with helpers.mode_scope("graph_v1"), tf1.Session() as session:
     v = tf1.get_variable("v", initializer=[2.0], use_resource=False)

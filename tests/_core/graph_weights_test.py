@@ -48,18 +48,6 @@ def test_serves_another_graph(mode, made):
     assert float(loss_scale()) == 8
 
 
-def test_tensorflows_own_does_not():
-  with tf.Graph().as_default():
-    loss_scale = helpers.OWN.DynamicLossScale(8, 1)
-  with tf.Graph().as_default():
-    w = tf1.get_variable("w", [2])
-    opt = helpers.OWN.MixedPrecisionLossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.1), loss_scale
-    )
-    with pytest.raises(ValueError, match="must be from the same graph"):
-      opt.minimize(tf.reduce_sum(w * w))
-
-
 def test_made_in_a_graph_serves_eager_code():
   with tf.Graph().as_default():
     loss_scale = tfl.DynamicLossScale(8, 1)
@@ -175,16 +163,6 @@ def test_graphs_are_collected_after_a_restore(tmp_path):
     del graph, session, value, status
   gc.collect()
   assert [graph() for graph in graphs] == [None] * 3
-
-
-def test_graphs_built_in_threads_at_once():
-  loss_scale = tfl.DynamicLossScale(8, 1)
-
-  def work(_):
-    with tf.Graph().as_default():
-      return train_once(loss_scale)
-
-  assert helpers.in_threads(work, 4) == [16] * 4
 
 
 # Object-based checkpoints --------------------------------------------------

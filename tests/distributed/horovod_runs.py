@@ -84,24 +84,16 @@ def stop(process: subprocess.Popen[bytes], folder: pathlib.Path) -> None:
       os.killpg(process.pid, signal.SIGKILL)
     process.wait()
   for path in folder.glob("*.pid"):
-    kill_rank(path, signal.SIGKILL)
+    _kill_rank(path)
 
 
-def is_rank(pid: int, folder: pathlib.Path) -> bool:
-  """Returns whether a process runs whose command line names a folder."""
-  try:
-    command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-  except OSError:
-    return False
-  return str(folder).encode() in command
-
-
-def kill_rank(path: pathlib.Path, number: int) -> None:
-  """Sends a signal to the rank whose process id a file has."""
+def _kill_rank(path: pathlib.Path) -> None:
+  """Kills the rank whose process id a file has, if it is one of that folder."""
   text = path.read_text("utf-8")
-  if text and is_rank(int(text), path.parent):
-    with contextlib.suppress(ProcessLookupError):
-      os.kill(int(text), number)
+  with contextlib.suppress(OSError, ValueError):
+    command = pathlib.Path(f"/proc/{int(text)}/cmdline").read_bytes()
+    if str(path.parent).encode() in command:
+      os.kill(int(text), signal.SIGKILL)
 
 
 def complete(

@@ -3,12 +3,8 @@
 
 import contextlib
 import json
-import os
 import re
-import shutil
 import socket
-import subprocess
-import sys
 
 import clusters
 import helpers
@@ -109,33 +105,6 @@ def test_variables_of_launchers(tmp_path, rank):
     ]
     lines = {wait(cluster, task) for task in tasks}
   assert len(lines) == 1
-
-
-@pytest.mark.machines
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="Open MPI is missing")
-def test_mpirun(tmp_path):
-  source = _BLOCKS["ranks.py"] + _BLOCKS["multi_worker.py"]
-  (tmp_path / "multi_worker.py").write_text(source, "utf-8")
-  env = {**os.environ, "PYTHONPATH": str(helpers.ROOT)}
-  env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-  env |= {"TRAIN_HOSTS": "127.0.0.1,127.0.0.1", "TRAIN_FOLDER": "train"}
-  env |= {"PORT_BASE": str(find_port_base())}
-  done = subprocess.run(
-    [
-      *["mpirun", "-np", "2", "-H", "localhost:2"],
-      *(sys.executable, "multi_worker.py"),
-    ],
-    cwd=tmp_path,
-    env=env,
-    capture_output=True,
-    text=True,
-    timeout=200,
-  )
-  # The lines of the ranks may come out mixed.
-  weights = re.findall(r"\[[^]]*\]", done.stdout)
-  assert done.returncode == 0, done.stdout + done.stderr
-  assert done.stdout.count("done") == done.stdout.count("32768.0") == 2
-  assert len(weights) == 2 and len(set(weights)) == 1, done.stdout
 
 
 if __name__ == "__main__":

@@ -44,15 +44,15 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
     values = [part.value for part in join_small(values)]
   # A debugger reports a sum that overflows as an error.
   if _are_few(values) or control_flow.are_values_checked():
-    return _are_elements_finite(values)
+    return are_elements_finite(values)
   quick = _are_sums_finite(values)
   # A session may feed the constants that the sums are made of.
   if control_flow.is_known(quick):
-    return _are_elements_finite(values)
+    return are_elements_finite(values)
   return control_flow.cond(
     quick,
     lambda: tf.constant(True),
-    lambda: _are_elements_finite(values),
+    lambda: are_elements_finite(values),
   )
 
 
@@ -167,7 +167,7 @@ def are_each_finite(joined: list[Joined]) -> tf.Tensor:
   for part in joined:
     positions += part.positions
     if not part.rows:
-      flags.append(tf.reshape(_are_elements_finite([part.value]), [1]))
+      flags.append(tf.reshape(are_elements_finite([part.value]), [1]))
       continue
     good = _is_each_element_finite(part.value)
     if part.value.shape.rank > 1:
@@ -191,10 +191,10 @@ def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
       axes[rank] = tf.constant(list(range(rank)), tf.int32)
     total = tf.raw_ops.Sum(input=value, axis=axes[rank])
     sums.setdefault(value.dtype, []).append(total)
-  return _are_elements_finite([tf.add_n(totals) for totals in sums.values()])
+  return are_elements_finite([tf.add_n(totals) for totals in sums.values()])
 
 
-def _are_elements_finite(values: list[tf.Tensor]) -> tf.Tensor:
+def are_elements_finite(values: list[tf.Tensor]) -> tf.Tensor:
   """Returns whether every element of tensors is finite, as a bool scalar."""
   flags = []
   for value in values:

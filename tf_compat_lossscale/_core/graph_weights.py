@@ -49,7 +49,7 @@ class _Recipes:
     self.eager_state = _State()
 
   def __deepcopy__(self, memo: dict[int, Any]) -> _Recipes:
-    clone = _Recipes()
+    clone = _Recipes()  # A restore waits for the original alone.
     clone.by_name.update(self.by_name)
     if tf.executing_eagerly():  # TensorFlow copies no variable of a graph.
       clone.eager_state.weights = copy.deepcopy(self.eager_state.weights, memo)

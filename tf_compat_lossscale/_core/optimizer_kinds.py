@@ -175,3 +175,59 @@ def advise_keras(value: Any) -> str:
       f"is {_OF_KERAS}; {_PACKAGE}.use_keras_2() makes tf.keras Keras 2."
     )
   return f"For optimizers of Keras there is {_OF_KERAS}(optimizer, loss_scale)."
+
+
+def check_order(optimizer: Any) -> None:
+  """Raises a ValueError if an optimizer is or wraps a `SyncReplicasOptimizer`.
+
+  The ops of a `SyncReplicasOptimizer` cannot be in a cond: a session could not
+  run its queue. And a worker alone would decide whether to skip a step.
+  """
+  kind = tf.compat.v1.train.SyncReplicasOptimizer
+  if any(isinstance(x, kind) for x in walk(optimizer)):
+    raise ValueError(
+      f"A SyncReplicasOptimizer must be outside, but got {optimizer}: write "
+      "SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(...), n), with "
+      "accumulate(...) between both if there is any."
+    )
+
+
+def check_passes(optimizer: Any) -> None:
+  """Checks that no optimizer of Horovod within accumulates gradients.
+
+  Between its exchanges, Horovod returns the gradients of the rank alone. So
+  each rank would check and apply its own gradients.
+
+  Args:
+    optimizer: The optimizer that a loss scale is to wrap.
+
+  Raises:
+    ValueError: An optimizer of Horovod has backward_passes_per_step above 1.
+  """
+  for found in walk(optimizer):
+    passes = _find_passes(found)
+    if passes > 1:
+      raise ValueError(
+        f"A loss scale cannot wrap {type(found).__name__} of Horovod with "
+        f"backward_passes_per_step={passes}: its gradients are those of one "
+        "rank in all but every last pass, so the loss scales of the ranks "
+        "would differ. Leave backward_passes_per_step at 1 and accumulate "
+        "outside: tf_compat_lossscale.accumulate("
+        "tf_compat_lossscale.MixedPrecisionLossScaleOptimizer("
+        f"hvd.DistributedOptimizer(opt), loss_scale), {passes}). Or wrap the "
+        "loss scale in Horovod's optimizer: hvd.DistributedOptimizer("
+        "tf_compat_lossscale.MixedPrecisionLossScaleOptimizer(opt, "
+        f"loss_scale), backward_passes_per_step={passes})."
+      )
+
+
+def _find_passes(optimizer: Any) -> int:
+  """Returns the passes of each exchange; 1 if an optimizer is not Horovod's."""
+  modules = [
+    cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__
+  ]
+  if "horovod" not in modules:
+    return 1
+  passes = getattr(optimizer, "_backward_passes_per_step", 1)  # Adasum.
+  helper = getattr(optimizer, "_agg_helper", None)
+  return int(getattr(helper, "backward_passes_per_step", passes))

@@ -16,48 +16,35 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core.tf import control_flow
 
-# The ops that take a mean from an accumulator, with the ops that set its time.
-_SETTERS = {
-  "AccumulatorTakeGradient": tf.raw_ops.AccumulatorSetGlobalStep,
-  "SparseAccumulatorTakeGradient": tf.raw_ops.AccumulatorSetGlobalStep,
-  "ResourceAccumulatorTakeGradient": (
-    tf.raw_ops.ResourceAccumulatorSetGlobalStep
-  ),
-}
-# A variable that `SyncReplicasOptimizer` has on each worker.
-_LOCAL_STEP = "sync_rep_local_step"
+# The ends of the types of ops that take a mean, and of accumulators' names.
+_TAKE, _ACCUMULATOR = "AccumulatorTakeGradient", b"/grad_accum"
 
 
 def set_back(
   step: Any, pairs: Iterable[tuple[Any, Any]], global_step: Any
 ) -> Any:
-  """Returns an op that does a step, then sets accumulators to the global step.
-
-  Args:
-    step: The op or tensor that does the step, or None.
-    pairs: The (gradient, variable) pairs of the step, applied or skipped.
-    global_step: The variable that counts the steps, or None.
-  """
+  """Returns an op that does a step, then sets back the accumulators' time."""
   if tf.executing_eagerly() or global_step is None:
     return step
-  # Only then it is worth the time to look where gradients come from.
-  if not any(_LOCAL_STEP in x.name for x in tf.compat.v1.local_variables()):
-    return step
+  names = [x.op.name for x in tf.compat.v1.local_variables()]
+  if not any("sync_rep_local_step" in x for x in names):
+    return step  # Each worker has that variable.
   takers = _find_takers(pairs)
   if not takers:
     return step
-  before = [] if step is None else [step]
+  ops = [] if step is None else [step]
   with tf.name_scope(control_flow.NAME_SCOPE):
-    with tf.control_dependencies(before):
+    with tf.control_dependencies(ops):
       now = tf.cast(global_step.read_value(), tf.int64)
-    for op in takers:
-      handle = op.inputs[0]
-      with op.graph.colocate_with(handle.op):
-        before.append(_SETTERS[op.type](handle=handle, new_global_step=now))
-    return tf.group(*before)
+    for taker in takers:
+      handle = taker.inputs[0]
+      kind = "Resource" if taker.type.startswith("Resource") else ""
+      set_step = getattr(tf.raw_ops, f"{kind}AccumulatorSetGlobalStep")
+      with taker.graph.colocate_with(handle.op):
+        ops.append(set_step(handle=handle, new_global_step=now))
+    return tf.group(*ops)
 
 
 def _find_takers(pairs: Iterable[tuple[Any, Any]]) -> list[tf.Operation]:
@@ -69,25 +56,7 @@ def _find_takers(pairs: Iterable[tuple[Any, Any]]) -> list[tf.Operation]:
     op = left.pop()
     if op not in seen:
       seen[op] = None
-      left += [] if op.type in _SETTERS else [x.op for x in op.inputs]
-  return [
-    op
-    for op in seen
-    if op.type in _SETTERS
-    and op.inputs[0].op.get_attr("shared_name").endswith(b"/grad_accum")
-  ]
-
-
-def check_order(optimizer: Any) -> None:
-  """Raises a ValueError if an optimizer is or wraps a `SyncReplicasOptimizer`.
-
-  The ops of a `SyncReplicasOptimizer` cannot be in a cond: a session could not
-  run its queue. And a worker alone would decide whether to skip a step.
-  """
-  kind = tf.compat.v1.train.SyncReplicasOptimizer
-  if any(isinstance(x, kind) for x in optimizer_kinds.walk(optimizer)):
-    raise ValueError(
-      f"A SyncReplicasOptimizer must be outside, but got {optimizer}: write "
-      "SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(...), n), with "
-      "accumulate(...) between both if there is any."
-    )
+      left += [] if op.type.endswith(_TAKE) else [x.op for x in op.inputs]
+  takers = [op for op in seen if op.type.endswith(_TAKE)]
+  names = [op.inputs[0].op.get_attr("shared_name") for op in takers]
+  return [op for op, x in zip(takers, names) if x.endswith(_ACCUMULATOR)]

@@ -67,14 +67,14 @@ def judge(rows: Sequence[Row]) -> tuple[Any, ...]:
   steps = last.step - first.step
   rises = [x for a, x in itertools.pairwise(rows) if x.scale > a.scale]
   falls = [x for a, x in itertools.pairwise(rows) if x.scale < a.scale]
-  for row in rows:
-    if not (math.isfinite(row.scale) and row.scale > 0):
-      return (
-        False,
-        f"The loss scale is {row.scale:g} at step {row.step}: it must be "
-        "finite and above 0.",
-        "Restore an older checkpoint, and let nothing else assign the scale.",
-      )
+  wrong = [row for row in rows if not 0 < row.scale < math.inf]
+  if wrong:
+    return (
+      False,
+      f"The loss scale is {wrong[0].scale:g} at step {wrong[0].step}: it must "
+      "be finite and above 0.",
+      "Restore an older checkpoint, and let nothing else assign the scale.",
+    )
 
   # Stuck.
   count = sum(1 for _ in itertools.takewhile(lambda x: x.skipped, rows[::-1]))

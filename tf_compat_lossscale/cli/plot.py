@@ -15,7 +15,7 @@ from tf_compat_lossscale.cli.scalars import Row
 
 SUMMARY = "draw the loss scale of a run"
 
-_ENDINGS = (".png", ".svg", ".pdf")
+_ENDINGS = ".png, .svg, .pdf"
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -29,26 +29,16 @@ def add_arguments(parser: errors.Parser) -> None:
     *("-o", "--output"),
     metavar="FILE",
     default="scale.png",
-    help=f"the picture, {', '.join(_ENDINGS)} (default: %(default)s)",
+    help=f"the picture, {_ENDINGS} (default: %(default)s)",
   )
 
 
 def execute(arguments: argparse.Namespace) -> int:
   """Writes the picture and returns the exit status."""
   ending = os.path.splitext(arguments.output)[1].lower()
-  if ending not in _ENDINGS:
-    raise errors.Mistake(
-      f"{arguments.output}: the name must end in {', '.join(_ENDINGS)}"
-    )
-  try:
-    import matplotlib.figure  # noqa: F401
-  except ImportError:
-    raise errors.Mistake(
-      "a picture needs matplotlib: pip install matplotlib, or "
-      "'tf_compat_lossscale[plot]'"
-    ) from None
-  rows = scalars.read(arguments)
-  data = _draw(rows, ending[1:], arguments.dir)
+  if ending not in _ENDINGS.split(", "):
+    raise errors.Mistake(f"{arguments.output}: the name must end in {_ENDINGS}")
+  data = _draw(scalars.read(arguments), ending[1:], arguments.dir)
   whole_files.replace_file(arguments.output, data)
   print(arguments.output)
   return 0
@@ -56,9 +46,14 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _draw(rows: Sequence[Row], kind: str, title: str) -> bytes:
   """Returns the picture as the content of a file."""
-  from matplotlib import figure
-  from matplotlib import ticker
-
+  try:
+    from matplotlib import figure
+    from matplotlib import ticker
+  except ImportError:
+    raise errors.Mistake(
+      "a picture needs matplotlib: pip install matplotlib, or "
+      "'tf_compat_lossscale[plot]'"
+    ) from None
   steps = [row.step for row in rows]
   count, share = scalars.count_skipped(rows)
   picture = figure.Figure((8, 4), dpi=150, layout="constrained")

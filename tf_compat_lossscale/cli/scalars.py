@@ -95,17 +95,16 @@ def _read_file(path: str, tag: str, tags: set[str]) -> list[Row]:
   import tensorflow as tf
 
   rows: dict[int, Row] = {}
-  scale, total = 0.0, 0.0
+  scale = total = 0.0
   try:
     for event in tf.compat.v1.train.summary_iterator(path):
       found = {}
       for value in event.summary.value:
+        tensor = value.tensor
         if value.HasField("simple_value"):
           found[value.tag] = value.simple_value
-        elif (
-          value.tensor.dtype == tf.float32 and not value.tensor.tensor_shape.dim
-        ):
-          found[value.tag] = float(tf.make_ndarray(value.tensor))
+        elif tensor.dtype == tf.float32 and not tensor.tensor_shape.dim:
+          found[value.tag] = float(tf.make_ndarray(tensor))
       tags.update(found)
       if tag in found:
         before, scale = scale, found[tag]

@@ -24,7 +24,6 @@ from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core.tf import control_flow
@@ -160,7 +159,7 @@ class LossScaleOptimizer(
       ValueError: `loss_scale` is no loss scale, or `optimizer` is Horovod's
         with `backward_passes_per_step` above 1.
     """
-    horovod.check_passes(optimizer)
+    optimizer_kinds.check_passes(optimizer)
     scale = _loss_scales.find_for_optimizer(loss_scale)
     is_keras_own = _loss_scales.is_keras_own(scale)
     cls = type(self).of_kind(optimizer, is_keras_own)

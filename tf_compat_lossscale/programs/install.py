@@ -98,9 +98,9 @@ class _Installer(import_hooks.ImportWatcher):
 
   def before_load(self, name: str) -> None:
     if name == _ESTIMATOR and self._lacks_estimator:
-      from tf_compat_lossscale._core.tf import estimator_export
+      from tf_compat_lossscale._core.tf import private_names
 
-      estimator_export.add_estimator()
+      private_names.add_estimator()
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     with _lock:
@@ -194,9 +194,9 @@ class _Installer(import_hooks.ImportWatcher):
     self._keras.take_back()
     self._standalone.stop()
     if self._lacks_estimator and _ESTIMATOR in sys.modules:
-      from tf_compat_lossscale._core.tf import estimator_export
+      from tf_compat_lossscale._core.tf import private_names
 
-      estimator_export.remove_estimator()
+      private_names.remove_estimator()
     self._log.undo()
     old_modules.forget()
     if not self._compile_was_patched:

@@ -10,7 +10,6 @@ graph collections of private objects. A public dictionary of a graph's own that
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -49,12 +48,10 @@ def find_graph() -> tf.Graph | None:
 def list_states(graph: tf.Graph) -> list[Any]:
   """Returns what `keep_on_graph` keeps, in the order of creation."""
   with _GRAPH_LOCK:
-    return list(getattr(graph, _STATE, {}).values())
+    return [state for _, state in list(getattr(graph, _STATE, {}).values())]
 
 
-def keep_on_graph(
-  graph: tf.Graph, owner: Hashable, default: Callable[[], _T]
-) -> _T:
+def keep_on_graph(graph: tf.Graph, owner: Any, default: Callable[[], _T]) -> _T:
   """Returns an owner's state in a graph; creates the state on first use.
 
   Variables refer to their graph. If the owner kept them, the owner would keep
@@ -64,7 +61,8 @@ def keep_on_graph(
 
   Args:
     graph: The graph that keeps the state.
-    owner: The key; the graph drops the state when the owner is collected.
+    owner: The key, by identity: a program's class may define equality without
+      a hash. The graph drops the state when the owner is collected.
     default: Creates the state if this graph has none for `owner`.
 
   Returns:
@@ -73,11 +71,13 @@ def keep_on_graph(
   with _GRAPH_LOCK:
     owners = getattr(graph, _STATE, None)
     if owners is None:
-      owners = weakref.WeakKeyDictionary()
+      owners = {}
       setattr(graph, _STATE, owners)
-    if owner not in owners:
-      owners[owner] = default()
-    state: _T = owners[owner]
+    key = id(owner)
+    if key not in owners:
+      reference = weakref.ref(owner, lambda _: owners.pop(key, None))
+      owners[key] = reference, default()
+    state: _T = owners[key][1]
     return state
 
 

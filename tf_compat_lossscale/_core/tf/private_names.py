@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private names of TensorFlow that need no more than a look-up."""
+"""Private names of TensorFlow that need no more than a look-up.
+
+And the Estimator's row in TensorFlow's table of packages that export names.
+"""
 
 from __future__ import annotations
 
@@ -57,3 +60,38 @@ def find_saved_objects(saver: Any) -> Any:
     A list, or a dict from keys to them; None if there is no such list.
   """
   return getattr(saver, "_var_list", None)
+
+
+def add_estimator() -> None:
+  """Adds the Estimator to TensorFlow's table of packages that export names.
+
+  Releases up to 2.15 had that row, and tensorflow_estimator needs it.
+  `@tf_export` writes the names of an exported class into the class, into
+  attributes that this table lists for each package. The table has no public
+  name. Without the table, this function raises AttributeError.
+  """
+  for table, suffix in _tables():
+    make = type(table["tensorflow"])
+    names = (
+      f"_estimator_api_names{suffix}",
+      f"_estimator_api_constants{suffix}",
+    )
+    table.setdefault("estimator", make(*names))
+  vars(_load_exports())["ESTIMATOR_API_NAME"] = "estimator"
+
+
+def remove_estimator() -> None:
+  """Removes that row again. What is exported already stays as it is."""
+  for table, _ in _tables():
+    table.pop("estimator", None)
+  vars(_load_exports()).pop("ESTIMATOR_API_NAME", None)
+
+
+def _tables() -> tuple[tuple[dict[str, Any], str], ...]:
+  """Returns the tables of TensorFlow 2 and 1, each with its suffix of names."""
+  exports = _load_exports()
+  return ((exports.API_ATTRS, ""), (exports.API_ATTRS_V1, "_v1"))
+
+
+def _load_exports() -> types.ModuleType:
+  return importlib.import_module("tensorflow.python.util.tf_export")
