@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
-from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint.matching import Source
-from tf_compat_lossscale.checkpoint.matching import Undecided
+from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint.names import ScaleNames
+from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint.places import Undecided
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
@@ -64,7 +64,7 @@ def rename(
   for name in list(renaming.left):
     renaming.add(name, name)
   if renaming.undecided:
-    raise matching.make_error(
+    raise places.make_error(
       checkpoint.prefix, "nothing was written", (), renaming.undecided
     )
   changed = [n for n, s in renaming.result.items() if not s.key]
@@ -174,7 +174,7 @@ class _Renaming:
     tensors = names.SCALE_TENSORS.get(self.api or "", {})
     for new, old in mapping.items():
       if old not in self.sources:
-        near = matching.suggest(str(old), self.sources)
+        near = places.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
           "not in it"

@@ -57,6 +57,11 @@ ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
   "Momentum": (("momentum",),),
   "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
 }
+# The same of TensorFlow 1's optimizers in object graphs, if they differ.
+_ROLES_OF_V1 = {
+  "Adadelta": {"accum", "accum_update"},
+  "Ftrl": {"accum", "linear"},
+}
 # Further names of slots -> the optimizer with the same slots. Weight decay is
 # no slot.
 _ALIKE = {"AdamW": "Adam", "MomentumW": "Momentum"}
@@ -77,6 +82,7 @@ CLASSES = {
   "adamw": "Adam",
   "ftrl": "Ftrl",
   "lamb": "Adam",
+  "momentum": "Momentum",  # TensorFlow 1's.
   "nadam": "Adam",
   "rmsprop": "RMSProp",
   "sgd": "Momentum",
@@ -141,6 +147,8 @@ _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
 
 def find_kind_of_roles(roles: Collection[str]) -> str:
   """Returns the key of `ROLES` whose slots have these roles; '' if none has."""
+  if set(roles) in _ROLES_OF_V1.values():
+    return next(k for k, own in _ROLES_OF_V1.items() if own == set(roles))
   for kind, (*_, most) in ROLES.items():
     is_part = kind == "RMSProp" and "rms" in roles and set(roles) < set(most)
     if is_part or set(roles) == set(most):
@@ -148,17 +156,27 @@ def find_kind_of_roles(roles: Collection[str]) -> str:
   return ""
 
 
+def find_kind_of_lists(children: Collection[str]) -> str:
+  """Returns the key of `LISTS` whose lists an optimizer has; '' if none is."""
+  for kind, lists in LISTS.items():
+    if set(lists.values()) <= set(children):
+      return kind
+  return ""
+
+
 def find_kind(names_of_classes: Iterable[str]) -> str | None:
-  """Returns the optimizer of TensorFlow 1 with the slots of a class of Keras.
+  """Returns the optimizer of TensorFlow 1 with the slots of a class.
 
   Args:
-    names_of_classes: The class's name, and those that it is derived from.
+    names_of_classes: The name of an optimizer's class, of Keras or of
+      TensorFlow 1, and those of the classes that it is derived from.
 
   Returns:
     A key of `ROLES`; '' if there is none; None if the classes are unknown.
   """
   for name in names_of_classes:
-    kind = CLASSES.get(name.lower().replace("_", ""))
+    name = name.lower().replace("_", "").removesuffix("optimizer")
+    kind = CLASSES.get(name)
     if kind is not None:
       return kind
   return None

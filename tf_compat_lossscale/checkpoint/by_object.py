@@ -1,0 +1,724 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restores object-based checkpoints, also of objects laid out otherwise.
+
+`tf.train.Checkpoint` restores by paths: the value at `opt/base_optimizer/m`
+goes to the object at that path. The program's objects and the checkpoint's
+object graph are walked side by side, by the names of children. Optimizers are
+compared by what is in them, not by their paths, so that it does not matter
+which side has a wrapper:
+
+    layout                       children of the node at the optimizer's path
+    without a loss scale         the optimizer's own
+    NVIDIA's TensorFlow 1        the optimizer's own, loss_scale
+    compat.v1, tf.contrib        base_optimizer: its own; loss_scale
+    Keras up to TensorFlow 2.2   base_optimizer: its own; loss_scale
+    Keras 2, 2.3 and later       its own; loss_scale; base_optimizer: nothing
+    Keras 3                      inner_optimizer: its own; dynamic_scale and
+                                 step_counter; a counter of its own
+
+The variables of a loss scale are compared by what they mean.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import functools
+from typing import Any
+from typing import NamedTuple
+
+from absl import logging
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core.tf import optimizers
+from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import objects as _objects
+from tf_compat_lossscale.checkpoint import places
+from tf_compat_lossscale.checkpoint import slots
+from tf_compat_lossscale.checkpoint.matching import MEANINGS
+from tf_compat_lossscale.checkpoint.objects import ObjectGraph
+from tf_compat_lossscale.checkpoint.places import Place
+from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint.places import Wishes
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.report import MOST
+from tf_compat_lossscale.checkpoint.report import Report
+from tf_compat_lossscale.checkpoint.report import shorten
+from tf_compat_lossscale.keras import optimizer_states
+
+_ATTRIBUTES = "/.ATTRIBUTES/"
+# How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
+_BASES = (names.BASE_OPTIMIZER, "inner_optimizer")
+_DEEPEST = 200  # The length of the path to an optimizer in wrappers.
+# Keras's counter of steps -> the kind of optimizer.
+_COUNTERS = {
+  "iter": "one of tf.keras.optimizers.legacy",
+  "_iterations": "one of Keras 2.11 or later",
+}
+_V1 = "TensorFlow 1's"
+# The counts that a loss scale of one class has and another's has not.
+_COUNTS = {"bad", "overflows", "steps_to_overflow", "skipped_steps"}
+# What Keras 3's wrapper has of its own, beside the same of the optimizer
+# inside. It does not use its own learning rate.
+_ITERATIONS, _RATE = "wrapper's iterations", "wrapper's learning rate"
+_WRAPPERS = {"_iterations": _ITERATIONS, "_learning_rate": _RATE}
+
+_STRANGE = "the variable that it belongs to is not among the objects"
+_NOT_USED = "Keras 3's loss scale has a learning rate that it does not use"
+_OTHER_LAYOUT = "the same optimizer, laid out otherwise"
+_SHARED = "the steps of the optimizer inside"
+
+
+class _Part(NamedTuple):
+  """An object or a node in an optimizer.
+
+  Attributes:
+    item: The object, or the number of the node.
+    way: Its path from the optimizer.
+    holder: The object or node that has it as a child.
+  """
+
+  item: Any
+  way: str
+  holder: Any
+
+  @property
+  def name(self) -> str:
+    return self.way.rpartition("/")[2]
+
+
+class _Layout(NamedTuple):
+  """What is in an optimizer, whatever its layout.
+
+  Attributes:
+    parts: What a thing means -> the thing.
+    bases: The names by which wrappers lead to the optimizer inside.
+    items: All wrappers, and at last the optimizer inside.
+  """
+
+  parts: dict[str, _Part]
+  bases: tuple[str, ...]
+  items: tuple[Any, ...]
+
+
+def _lay_out(item: Any, side: Any, way: str = "") -> _Layout:
+  """Returns what is in an optimizer.
+
+  Args:
+    item: The optimizer: an object, or the number of a node.
+    side: The module `objects`, or an `ObjectGraph`.
+    way: The path from the outermost wrapper.
+  """
+  children = dict(side.list_children(item))
+  inner = _Layout({}, (), ())
+  bases = [
+    name
+    for name in _BASES
+    if name in children
+    and side.is_optimizer(children[name])
+    and len(way) < _DEEPEST
+  ]
+  for name in bases[:1]:
+    inner = _lay_out(children[name], side, f"{way}{name}/")
+  is_keras_3 = bases[:1] == ["inner_optimizer"]
+  found: dict[str, _Part] = {}
+  for name, child in children.items():
+    part = _Part(child, way + name, item)
+    if name in _BASES:
+      continue
+    if name in names.KERAS_3 and names.KERAS_3_SCALE in children:
+      found[f"scale {MEANINGS[name]}"] = part
+    elif name == names.LOSS_SCALE and not side.is_variable(child):
+      for key, weight in side.list_children(child).items():
+        meaning = f"scale {MEANINGS.get(key, key)}"
+        found[meaning] = _Part(weight, f"{way}{name}/{key}", child)
+    elif not is_keras_3:
+      found[name] = part
+    elif name in _WRAPPERS:
+      found[_WRAPPERS[name]] = part
+  return _Layout(
+    found | inner.parts, (*bases[:1], *inner.bases), (item, *inner.items)
+  )
+
+
+@dataclasses.dataclass
+class _Found:
+  """A variable of the program, and the values in the checkpoint for it.
+
+  Attributes:
+    place: The place, which is called by the path in the objects.
+    holder: The object that tracks the variable, or the optimizer of a slot.
+    name: The name that the holder has for it.
+    keys: Key of a value -> how it was found; '' if by the variable's own path.
+    nodes: The numbers of the nodes for the variable.
+    excuse: Why it may start anew if there is no value.
+    is_slot: Whether it is a slot of an optimizer of TensorFlow 1 or Keras 2.
+  """
+
+  place: Place
+  holder: Any
+  name: str
+  keys: dict[str, str] = dataclasses.field(default_factory=dict)
+  nodes: set[int] = dataclasses.field(default_factory=set)
+  excuse: str = ""
+  is_slot: bool = False
+
+
+@dataclasses.dataclass
+class _Step:
+  """An object to visit.
+
+  Attributes:
+    item: The object.
+    number: The node for it; None if there is none.
+    path: The object's path.
+    holder: The object that tracks it.
+    name: The name that the holder has for it.
+    proof: How the node was found, if not by the path.
+    excuse: As `_Found.excuse`.
+    above: The step before.
+    detours: The children that stand in for others, if TensorFlow walks here.
+  """
+
+  item: Any
+  number: int | None
+  path: str = ""
+  holder: Any = None
+  name: str = ""
+  proof: str = ""
+  excuse: str = ""
+  above: _Step | None = None
+  detours: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class _Owner(NamedTuple):
+  """An optimizer.
+
+  Attributes:
+    optimizer: The optimizer, without wrappers.
+    path: Its path in the objects.
+    numbers: Node of the optimizer -> how it was found.
+  """
+
+  optimizer: Any
+  path: str
+  numbers: dict[int, str]
+
+  @property
+  def has_slots(self) -> bool:
+    """Whether the optimizer has slots that can be asked for."""
+    return hasattr(self.optimizer, "get_slot") and hasattr(
+      self.optimizer, "get_slot_names"
+    )
+
+  @property
+  def is_v1(self) -> bool:
+    return isinstance(self.optimizer, tf.compat.v1.train.Optimizer)
+
+
+class _Walk:
+  """A walk through a program's objects beside the graph of a checkpoint.
+
+  Attributes:
+    found: The variables by `id`.
+    owners: The optimizers by `id`.
+    root: What TensorFlow restores by paths if the layouts differ, else None.
+    rules: Pairs of a variable and a value that say how an optimizer of Keras 2
+      counts steps.
+    problems: Optimizers of which the checkpoint has other kinds.
+  """
+
+  def __init__(self, graph: ObjectGraph, objects: Any) -> None:
+    self._graph = graph
+    self.found: dict[int, _Found] = {}
+    self.owners: dict[int, _Owner] = {}
+    self.rules: list[tuple[Any, int]] = []
+    self.problems: list[str] = []
+    self.root: Any = None
+    item, attached = _objects.find_root(_objects.make_trackable(objects))
+    first = _Step(item, 0, detours=dict(attached))
+    # Keras's second lists of variables come last: they decide about nothing
+    # that has been found.
+    queue, later = collections.deque([first]), collections.deque[_Step]()
+    seen: dict[Any, Any] = {}  # With the objects, so that no `id` returns.
+    while queue or later:
+      is_again = not queue
+      step = (queue or later).popleft()
+      if (id(step.item), step.number) in seen or step.path == "save_counter":
+        continue
+      seen[id(step.item), step.number] = step.item
+      if _objects.is_variable(step.item):
+        self._add(step, is_again)
+        continue
+      for new in self._list_steps(step):
+        is_late = is_again or new.name == _objects.AGAIN
+        (later if is_late else queue).append(new)
+    self._alive = list(seen.values())
+    self.add_slots()
+
+  def _add(self, step: _Step, is_again: bool) -> None:
+    """Adds a variable, or another path of one."""
+    if id(step.item) not in self.found:
+      place = places.make_place(step.path, step.item)
+      self.found[id(step.item)] = _Found(place, step.holder, step.name)
+    found = self.found[id(step.item)]
+    key = self._graph.get_key(step.number)
+    if step.number is None or (key is None and not (is_again and found.keys)):
+      found.excuse = found.excuse or step.excuse
+    if step.number is None or (is_again and found.keys):
+      return
+    found.nodes.add(step.number)
+    if key is not None:
+      if not found.keys:
+        found.place.name = step.path
+      found.keys.setdefault(key, step.proof)
+
+  def _list_steps(self, step: _Step) -> Iterator[_Step]:
+    """Yields the objects below an object."""
+    item, number = step.item, step.number
+    if _objects.is_optimizer(item):
+      yield from self._list_parts(step)
+      return
+    there = {} if number is None else self._graph.children[number]
+    meanings: dict[str, str] = {}
+    children = tracking.list_children(item)
+    if isinstance(item, graph_weights.GraphWeights):
+      meanings = {MEANINGS.get(name, name): name for name in there}
+      if there.keys() - children.keys():
+        self._make_detour(step, tracking.Detour({}))  # It has other variables.
+    for name, child in (children | step.detours).items():
+      meaning = MEANINGS.get(name, name)
+      other = name if name in there else meanings.get(meaning)
+      is_count = "value" in meanings and meaning in _COUNTS
+      yield _Step(
+        child,
+        there.get(other or name),
+        f"{step.path}/{name}".lstrip("/"),
+        item,
+        name,
+        step.proof if other == name else places.OTHER_API,
+        step.excuse or places.NO_COUNT * is_count,
+        step,
+      )
+
+  def _list_parts(self, step: _Step) -> Iterator[_Step]:
+    """Yields what is in an optimizer."""
+    item, number = step.item, step.number
+    here, there = _lay_out(item, _objects), _Layout({}, (), ())
+    if number is not None:
+      there = _lay_out(number, self._graph)
+      self._check_kind(step, there)
+      follow = getattr(item, "follow_skips", None)
+      if follow is not None:
+        self.rules += follow(self._graph.nodes, self._graph.children[number])
+      self._lead(step, here, there)
+    same = "" if here.bases == there.bases else _OTHER_LAYOUT
+    inside = here.items[-1]
+    path = f"{step.path}/{'/'.join(here.bases)}".strip("/")
+    owner = self.owners.setdefault(id(inside), _Owner(inside, path, {}))
+    for node in there.items:
+      owner.numbers.setdefault(node, step.proof or same)
+    has_scale = any(
+      name.startswith("scale ") and self._graph.get_key(part.item)
+      for name, part in there.parts.items()
+    )
+    for meaning, part in here.parts.items():
+      other, excuse, proof = there.parts.get(meaning), "", ""
+      if meaning == _RATE and other is None:
+        excuse = _NOT_USED
+      elif meaning.startswith("scale ") and number is not None:
+        is_count = meaning.removeprefix("scale ") in _COUNTS
+        excuse = places.NO_COUNT * is_count if has_scale else places.NO_SCALE
+      if other is not None and part.way != other.way:
+        is_renamed = _is_renamed(meaning, part, other)
+        proof = places.OTHER_API if is_renamed else same
+      elif other is None and meaning == _ITERATIONS:
+        other, proof = there.parts.get("_iterations"), _SHARED
+      yield _Step(
+        part.item,
+        other.item if other else None,
+        f"{step.path}/{part.way}".lstrip("/"),
+        part.holder,
+        part.name,
+        step.proof or proof,
+        step.excuse or excuse,
+        step,
+      )
+
+  def _lead(self, step: _Step, here: _Layout, there: _Layout) -> None:
+    """Leads TensorFlow through an optimizer that is laid out otherwise."""
+    if here.bases != there.bases:
+      found = here.items[-1]
+      for name in reversed(there.bases):
+        found = tracking.Detour({name: found})
+      self._make_detour(step, found)
+    elif any(
+      _is_renamed(meaning, part, there.parts[meaning])
+      for meaning, part in here.parts.items()
+      if meaning in there.parts
+    ):  # TensorFlow must not restore the variables of another API.
+      others = {names.LOSS_SCALE: tracking.Detour({})}
+      self._make_detour(step, tracking.Detour(others, step.item))
+
+  def _make_detour(self, step: _Step, found: Any) -> None:
+    """Makes a step lead to another object if TensorFlow walks the objects.
+
+    So TensorFlow restores what the optimizers of other layouts create later.
+    """
+    while step.above is not None:
+      above = step.above
+      above.detours[step.name] = found
+      found, step = tracking.Detour(above.detours, above.item), above
+    self.root = found
+
+  def _check_kind(self, step: _Step, there: _Layout) -> None:
+    """Checks that slots of one name have one meaning on both sides."""
+    has_slots = any(self._graph.nodes[n].slot_variables for n in there.items)
+    kinds = [
+      kind for name, kind in _COUNTERS.items() if name in there.parts
+    ] or [_V1] * has_slots
+    kind = _find_kind(step.item)
+    if kind and kinds and kind not in kinds:
+      self.problems.append(
+        f"{step.path} is {kind} here, but {kinds[0]} in it: restore by name, "
+        "which converts slots between Keras and TensorFlow 1, or make an "
+        "optimizer of that kind"
+      )
+
+  def add_slots(self) -> list[_Found]:
+    """Adds the slots that optimizers have now; returns the new ones."""
+    new = []
+    weights = [found for found in self.found.values() if not found.is_slot]
+    for owner in self.owners.values():
+      listed = owner.optimizer.get_slot_names() if owner.has_slots else []
+      for name in listed:
+        for weight in weights:
+          (variable,) = weight.place.variables
+          slot = _objects.get_slot(owner.optimizer, variable, name)
+          if slot is None or id(slot) in self.found:
+            continue
+          path = f"{weight.place.name}/.OPTIMIZER_SLOT/{owner.path}/{name}"
+          place = places.make_place(path, slot)
+          found = _Found(place, owner.optimizer, name, is_slot=True)
+          self.found[id(slot)] = found
+          new.append(found)
+          for number, proof in owner.numbers.items():
+            for node in weight.nodes:
+              to = self._graph.slots.get((number, node, name))
+              key = self._graph.get_key(to)
+              if key is not None:
+                proofs = filter(None, [proof, *weight.keys.values()])
+                found.keys.setdefault(key, next(proofs, ""))
+    return new
+
+  def list_keys(self, owner: _Owner) -> set[str]:
+    """Returns the keys of what an optimizer has in the checkpoint."""
+    stack = [
+      to for (n, *_), to in self._graph.slots.items() if n in owner.numbers
+    ]
+    stack += owner.numbers
+    seen: set[int] = set()
+    while stack:
+      number = stack.pop()
+      if number not in seen:
+        seen.add(number)
+        children = self._graph.children[number].items()
+        stack += [n for name, n in children if name != names.LOSS_SCALE]
+    return {key for n in seen if (key := self._graph.get_key(n)) is not None}
+
+
+class _Restorer:
+  """A restore of one checkpoint into objects."""
+
+  def __init__(
+    self, session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
+  ) -> None:
+    self._session, self._checkpoint = session, checkpoint
+    self._objects, self._wishes = objects, wishes
+    self._initializes = wishes.missing == "initialize"
+    self._graph = ObjectGraph(checkpoint)
+    self._walk = _Walk(self._graph, objects)
+    self._problems = self._walk.problems
+    self._powers: list[Place] = []  # That an optimizer creates later.
+
+  def run(self) -> Report:
+    """Restores the checkpoint; returns the report."""
+    for owner in self._walk.owners.values():
+      self._check_optimizer(owner)
+    used: dict[str, str] = {}
+    for found in self._walk.found.values():
+      self._decide(found, used)
+    prefix = self._checkpoint.prefix
+    if self._problems:
+      raise CheckpointError(
+        f"{prefix}: it does not fit, and nothing was restored: "
+        + "; ".join(shorten(self._problems))
+      )
+    listed = [found.place for found in self._walk.found.values()]
+    keys = {place.source.key for place in listed if place.source is not None}
+    if not keys:
+      raise CheckpointError(
+        f"{prefix}: none of its values is for an object that was given, so "
+        "nothing was restored: give the objects by the names that "
+        "tf.train.Checkpoint had for them, "
+        + ", ".join(list(self._graph.children[0])[:MOST])
+      )
+    places.check_powers(self._checkpoint, [*listed, *self._powers])
+    casts = any(
+      place.source.spec.dtype != self._checkpoint.specs[place.source.key].dtype
+      for place in listed
+      if place.source is not None and tf.as_dtype(place.spec.dtype).is_floating
+    )
+    notes: list[str] = []
+    before: Callable[[], None] | None = None
+    if self._session is None and casts:
+      self._refuse_to_cast_later(keys)
+    elif self._session is None and self._list_unused(keys):
+      before = lambda: notes.extend(self._restore_later())  # noqa: E731
+    report = places.fill(
+      self._session,
+      self._checkpoint,
+      listed,
+      rules=self._walk.rules,
+      before=before,
+    )
+    for found in self._walk.add_slots():  # TensorFlow has made them meanwhile.
+      for key, proof in found.keys.items():
+        (report.bridged if proof else report.restored)[found.place.name] = key
+        if proof:
+          report.proofs[found.place.name] = proof
+      if not found.keys:
+        report.kept[found.place.name] = places.NOT_THERE
+      keys.update(found.keys)
+    report.kept.update(dict.fromkeys(self._find_strangers(), _STRANGE))
+    return dataclasses.replace(
+      report, unused=self._list_unused(keys), notes=tuple(notes)
+    )
+
+  def _check_optimizer(self, owner: _Owner) -> None:
+    """Checks that slots of one name have one meaning, and finds betas."""
+    optimizer = owner.optimizer
+    kind = slots.find_kind(cls.__name__ for cls in type(optimizer).__mro__)
+    if owner.has_slots:
+      there = {name for n, _, name in self._graph.slots if n in owner.numbers}
+      here = set(optimizer.get_slot_names())
+      kind = kind or slots.find_kind_of_roles(here)
+      other = slots.find_kind_of_roles(there)
+      here = here or {r for roles in slots.ROLES.get(kind, ()) for r in roles}
+    else:
+      here = set(slots.LISTS.get(kind or "", {}).values())
+      there = {n for i in owner.numbers for n in self._graph.children[i]}
+      other = slots.find_kind_of_lists(there)
+    if kind and other:  # AdaMax has the slots of Adam.
+      is_other = kind.replace("AdaMax", "Adam") != other.replace(
+        "AdaMax", "Adam"
+      )
+    else:
+      is_other = owner.has_slots and bool(here - there and there - here)
+    if is_other and here & there:
+      self._problems.append(
+        f"{owner.path} is {type(optimizer).__name__} here, but "
+        f"{other or 'another optimizer'} in it, whose slots of one name "
+        f"({', '.join(sorted(here & there))}) have other meanings: make an "
+        "optimizer of that kind, or restore the other objects alone"
+      )
+    betas = optimizers.find_betas(optimizer) if owner.is_v1 else {}
+    for found in self._walk.found.values():
+      place = found.place
+      if names.is_power(found.name, place.spec) and found.holder is optimizer:
+        place.beta = betas.pop(found.name, 0.0)
+        if self._session is not None:
+          place.beta = places.find_beta(place.variables[0])
+    for name, beta in betas.items() if self._session is None else ():
+      for number in owner.numbers:
+        key = self._graph.get_key(self._graph.children[number].get(name))
+        if key is not None:
+          source = Source(key, self._checkpoint.specs[key])
+          place = Place(f"{owner.path}/{name}", source.spec, beta=beta)
+          place.source = source
+          self._powers.append(place)
+
+  def _decide(self, found: _Found, used: dict[str, str]) -> None:
+    """Decides which value a variable gets, or notes a problem."""
+    place, path = found.place, found.place.name
+    if not found.keys:
+      self._decide_missing(found)
+      return
+    if len(found.keys) > 1:
+      self._problems.append(
+        f"{path} is one variable here, but several in it "
+        f"({', '.join(found.keys)}): restore objects that have it by one of "
+        "these paths alone"
+      )
+      return
+    ((key, proof),) = found.keys.items()
+    other = path if proof == _SHARED else used.setdefault(key, path)
+    if other != path:
+      self._problems.append(
+        f"{other} and {path} are two variables here, but one in it ({key}): "
+        "restore the objects of one at a time"
+      )
+      return
+    source = Source(key, self._checkpoint.specs[key])
+    problem = place.take(source, proof, self._wishes.cast)
+    self._problems += [problem] if problem else []
+
+  def _decide_missing(self, found: _Found) -> None:
+    """Decides about a variable that the checkpoint does not have."""
+    place, path = found.place, found.place.name
+    place.why = found.excuse or places.NOT_THERE
+    if found.excuse == _NOT_USED:
+      place.is_kept = True
+      return
+    if found.excuse or self._initializes:
+      if self._session is None:
+        place.initial = _objects.find_initial_scale(found.holder, found.name)
+        if place.initial is None and self._initializes:
+          place.initial = self._states.get(id(place.variables[0]))
+      if self._initializes or self._session or place.initial is not None:
+        return
+    what, hint = path, ""
+    if found.is_slot:
+      weight, _, rest = path.partition("/.OPTIMIZER_SLOT/")
+      owner = rest.rpartition("/")[0]
+      what = f"slot {found.name!r} of {owner} for {weight}"
+    elif len(self._problems) < MOST:
+      keys = self._checkpoint.specs
+      hint = places.suggest(path, [key.split(_ATTRIBUTES)[0] for key in keys])
+    self._problems.append(
+      f"{what} ({place.variables[0].name}){hint} is not in it; "
+      "missing='initialize' initializes the variable"
+    )
+
+  @functools.cached_property
+  def _states(self) -> dict[int, Callable[[], Any]]:
+    """`id` of each variable of TensorFlow 1's optimizers -> initial value."""
+    states: dict[int, Callable[[], Any]] = {}
+    for owner in self._walk.owners.values():
+      if not owner.is_v1:
+        continue
+      weights = [
+        variable
+        for found in self._walk.found.values()
+        for variable in found.place.variables
+        if any(
+          _objects.get_slot(owner.optimizer, variable, name) is not None
+          for name in owner.optimizer.get_slot_names()
+        )
+      ]
+      if weights:
+        for variable, value in optimizers.compute_initial_state(
+          owner.optimizer, weights
+        ):
+          states[id(variable)] = functools.partial(tf.identity, value)
+    return states
+
+  def _refuse_to_cast_later(self, used: set[str]) -> None:
+    """Refuses to cast if optimizers have yet to create what the file has.
+
+    TensorFlow restores such variables when they are created, without a cast.
+    """
+    new = [
+      owner.path
+      for owner in self._walk.owners.values()
+      if not _is_built(owner.optimizer) and self._walk.list_keys(owner) - used
+    ]
+    if new and not self._initializes:
+      raise CheckpointError(
+        f"{self._checkpoint.prefix}: nothing was restored, since cast=True "
+        f"converts no variables that are created later, and {', '.join(new)} "
+        f"has none before its first step: call {_objects.BUILD} first; "
+        "missing='initialize' restores without them"
+      )
+
+  def _restore_later(self) -> Iterator[str]:
+    """Lets TensorFlow restore what the program creates later; yields notes."""
+    whole = self._walk.root or _objects.make_trackable(self._objects)
+    if not isinstance(whole, _objects.CHECKPOINTS):
+      whole = tf.train.Checkpoint(whole)
+    try:
+      whole.restore(self._checkpoint.prefix).expect_partial()
+    except (ValueError, tf.errors.OpError) as error:
+      note = f"what is created later is not restored: {error}".split("\n")[0]
+      logging.warning("%s: %s", self._checkpoint.prefix, note)
+      yield note
+    self._checkpoint.check_current()
+
+  def _find_strangers(self) -> Iterator[str]:
+    """Yields the slots of weights that are not among the objects."""
+    for owner in self._walk.owners.values():
+      if owner.is_v1:
+        for variable in optimizers.list_variables(owner.optimizer):
+          if id(variable) not in self._walk.found:
+            yield f"{owner.path}/{places.get_name(variable)}"
+
+  def _list_unused(self, used: set[str]) -> tuple[str, ...]:
+    """Returns the keys of values that no variable got."""
+    keys = {
+      attribute.checkpoint_key
+      for node in self._graph.nodes
+      for attribute in node.attributes
+      if attribute.checkpoint_key in self._checkpoint.specs
+      and not attribute.checkpoint_key.startswith("save_counter/")
+    }
+    return tuple(sorted(keys - used))
+
+
+def restore_objects(
+  session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
+) -> Report:
+  """Restores a checkpoint by object.
+
+  Eagerly, variables that are created later get their values then, as far as
+  TensorFlow can restore them.
+
+  Args:
+    session: The session; None when eager.
+    checkpoint: The checkpoint.
+    objects: A trackable, a list or a tuple, or a dict of these by name.
+    wishes: What the caller decided: `missing` and `cast`. A loss scale is
+      initialized in any case if the checkpoint has none for its optimizer.
+
+  Returns:
+    The source of each value, of all variables that the objects have now.
+
+  Raises:
+    CheckpointError: The checkpoint does not fit, or is damaged. No variable is
+      assigned then.
+    ValueError: A session is needed, or the objects have no variables.
+  """
+  if session is None and not tf.executing_eagerly():
+    raise ValueError(
+      "session is None, but variables of a graph are restored in a session: "
+      "pass the tf.compat.v1.Session that is to have them."
+    )
+  with session.graph.as_default() if session else contextlib.nullcontext():
+    _objects.list_variables(objects)  # Or an error says that there are none.
+    return _Restorer(session, checkpoint, objects, wishes).run()
+
+
+def _is_renamed(meaning: str, here: _Part, there: _Part) -> bool:
+  """Returns whether a variable of a loss scale has another API's name."""
+  return meaning.startswith("scale ") and here.name != there.name
+
+
+def _find_kind(item: Any) -> str:
+  """Returns what kind of optimizer an object is; '' if unknown."""
+  if isinstance(item, tf.compat.v1.train.Optimizer):
+    return _V1
+  if not _objects.is_keras_optimizer(item):
+    return ""
+  return _COUNTERS["iter" if hasattr(item, "get_slot_names") else "_iterations"]
+
+
+def _is_built(optimizer: Any) -> bool:
+  """Returns whether an optimizer has made its slots, if it needs any."""
+  if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+    return bool(optimizers.list_variables(optimizer))
+  return optimizer_states.is_built(optimizer)
