@@ -10,6 +10,7 @@ import ast
 import itertools
 import re
 import shlex
+import types
 
 import helpers
 import numpy as np
@@ -62,7 +63,8 @@ def match_names(wanted, sources, wishes, others=None, order=()):
   """Matches names; returns variable -> tensor, and what starts anew."""
   places = [Place(name, spec) for name, spec in wanted.items()]
   others = [Place(name, spec) for name, spec in (others or {}).items()]
-  matching.match(places, sources, "model", wishes, others, order)
+  model = types.SimpleNamespace(prefix="model")
+  matching.match(model, places, sources, wishes, others, order)
   assert all(place.is_decided for place in places)
   return {p.name: p.source.key for p in places if p.source}
 

@@ -107,16 +107,26 @@ class _Layout(NamedTuple):
   items: tuple[Any, ...]
 
 
-def _lay_out(item: Any, side: Any, way: str = "") -> _Layout:
-  """Returns what is in an optimizer.
+def _lay_out(item: Any, side: Any, like: Any, way: str = "") -> _Layout:
+  """Returns what is in an object, of optimizers whatever their layout.
 
   Args:
-    item: The optimizer: an object, or the number of a node.
+    item: An object of the program, or the number of a node.
     side: The module `objects`, or an `ObjectGraph`.
+    like: The object of the program at this place.
     way: The path from the outermost wrapper.
   """
   children = dict(side.list_children(item))
-  inner = _Layout({}, (), ())
+  if not _objects.is_optimizer(like):
+    is_scale = isinstance(like, graph_weights.GraphWeights)
+    return _Layout(
+      {
+        _get_meaning(name) if is_scale else name: _Part(child, name, item)
+        for name, child in children.items()
+      },
+      (),
+      (item,),
+    )
   bases = [
     name
     for name in _BASES
@@ -124,8 +134,9 @@ def _lay_out(item: Any, side: Any, way: str = "") -> _Layout:
     and side.is_optimizer(children[name])
     and len(way) < _DEEPEST
   ]
+  inner = _Layout({}, (), ())
   for name in bases[:1]:
-    inner = _lay_out(children[name], side, f"{way}{name}/")
+    inner = _lay_out(children[name], side, like, f"{way}{name}/")
   is_keras_3 = bases[:1] == ["inner_optimizer"]
   found: dict[str, _Part] = {}
   for name, child in children.items():
@@ -133,11 +144,10 @@ def _lay_out(item: Any, side: Any, way: str = "") -> _Layout:
     if name in _BASES:
       continue
     if name in names.KERAS_3 and names.KERAS_3_SCALE in children:
-      found[f"scale {MEANINGS[name]}"] = part
+      found[_get_meaning(name)] = part
     elif name == names.LOSS_SCALE and not side.is_variable(child):
       for key, weight in side.list_children(child).items():
-        meaning = f"scale {MEANINGS.get(key, key)}"
-        found[meaning] = _Part(weight, f"{way}{name}/{key}", child)
+        found[_get_meaning(key)] = _Part(weight, f"{way}{name}/{key}", child)
     elif not is_keras_3:
       found[name] = part
     elif name in _WRAPPERS:
@@ -145,6 +155,11 @@ def _lay_out(item: Any, side: Any, way: str = "") -> _Layout:
   return _Layout(
     found | inner.parts, (*bases[:1], *inner.bases), (item, *inner.items)
   )
+
+
+def _get_meaning(name: str) -> str:
+  """Returns what a variable of a loss scale means, whatever the API."""
+  return f"scale {MEANINGS.get(name, name)}"
 
 
 @dataclasses.dataclass
@@ -231,7 +246,6 @@ class _Walk:
     root: What TensorFlow restores by paths if the layouts differ, else None.
     rules: Pairs of a variable and a value that say how an optimizer of Keras 2
       counts steps.
-    problems: Optimizers of which the checkpoint has other kinds.
   """
 
   def __init__(self, graph: ObjectGraph, objects: Any) -> None:
@@ -239,7 +253,6 @@ class _Walk:
     self.found: dict[int, _Found] = {}
     self.owners: dict[int, _Owner] = {}
     self.rules: list[tuple[Any, int]] = []
-    self.problems: list[str] = []
     self.root: Any = None
     item, attached = _objects.find_root(_objects.make_trackable(objects))
     first = _Step(item, 0, detours=dict(attached))
@@ -280,50 +293,21 @@ class _Walk:
       found.keys.setdefault(key, step.proof)
 
   def _list_steps(self, step: _Step) -> Iterator[_Step]:
-    """Yields the objects below an object."""
+    """Yields what is below an object."""
     item, number = step.item, step.number
-    if _objects.is_optimizer(item):
-      yield from self._list_parts(step)
-      return
-    there = {} if number is None else self._graph.children[number]
-    meanings: dict[str, str] = {}
-    children = tracking.list_children(item)
-    if isinstance(item, graph_weights.GraphWeights):
-      meanings = {MEANINGS.get(name, name): name for name in there}
-      if there.keys() - children.keys():
-        self._make_detour(step, tracking.Detour({}))  # It has other variables.
-    for name, child in (children | step.detours).items():
-      meaning = MEANINGS.get(name, name)
-      other = name if name in there else meanings.get(meaning)
-      is_count = "value" in meanings and meaning in _COUNTS
-      yield _Step(
-        child,
-        there.get(other or name),
-        f"{step.path}/{name}".lstrip("/"),
-        item,
-        name,
-        step.proof if other == name else places.OTHER_API,
-        step.excuse or places.NO_COUNT * is_count,
-        step,
-      )
-
-  def _list_parts(self, step: _Step) -> Iterator[_Step]:
-    """Yields what is in an optimizer."""
-    item, number = step.item, step.number
-    here, there = _lay_out(item, _objects), _Layout({}, (), ())
+    here, there = _lay_out(item, _objects, item), _Layout({}, (), ())
     if number is not None:
-      there = _lay_out(number, self._graph)
-      self._check_kind(step, there)
-      follow = getattr(item, "follow_skips", None)
-      if follow is not None:
-        self.rules += follow(self._graph.nodes, self._graph.children[number])
+      there = _lay_out(number, self._graph, item)
+    here.parts.update(
+      (name, _Part(child, name, item)) for name, child in step.detours.items()
+    )
+    same = ""
+    is_optimizer = _objects.is_optimizer(item)
+    if is_optimizer:
+      same = "" if here.bases == there.bases else _OTHER_LAYOUT
+      self._add_optimizer(step, here, there, same)
+    if number is not None:
       self._lead(step, here, there)
-    same = "" if here.bases == there.bases else _OTHER_LAYOUT
-    inside = here.items[-1]
-    path = f"{step.path}/{'/'.join(here.bases)}".strip("/")
-    owner = self.owners.setdefault(id(inside), _Owner(inside, path, {}))
-    for node in there.items:
-      owner.numbers.setdefault(node, step.proof or same)
     has_scale = any(
       name.startswith("scale ") and self._graph.get_key(part.item)
       for name, part in there.parts.items()
@@ -334,7 +318,9 @@ class _Walk:
         excuse = _NOT_USED
       elif meaning.startswith("scale ") and number is not None:
         is_count = meaning.removeprefix("scale ") in _COUNTS
-        excuse = places.NO_COUNT * is_count if has_scale else places.NO_SCALE
+        excuse = places.NO_COUNT * (has_scale and is_count)
+        if is_optimizer and not has_scale:
+          excuse = places.NO_SCALE
       if other is not None and part.way != other.way:
         is_renamed = _is_renamed(meaning, part, other)
         proof = places.OTHER_API if is_renamed else same
@@ -351,18 +337,40 @@ class _Walk:
         step,
       )
 
+  def _add_optimizer(
+    self, step: _Step, here: _Layout, there: _Layout, same: str
+  ) -> None:
+    """Adds an optimizer, and the rule by which it counts steps."""
+    inside, number = here.items[-1], step.number
+    path = f"{step.path}/{'/'.join(here.bases)}".strip("/")
+    owner = self.owners.setdefault(id(inside), _Owner(inside, path, {}))
+    for node in there.items:
+      owner.numbers.setdefault(node, step.proof or same)
+    follow = getattr(step.item, "follow_skips", None)
+    if follow is not None and number is not None:
+      self.rules += follow(self._graph.nodes, self._graph.children[number])
+
   def _lead(self, step: _Step, here: _Layout, there: _Layout) -> None:
-    """Leads TensorFlow through an optimizer that is laid out otherwise."""
+    """Leads TensorFlow through what is laid out otherwise."""
     if here.bases != there.bases:
       found = here.items[-1]
       for name in reversed(there.bases):
         found = tracking.Detour({name: found})
       self._make_detour(step, found)
+      return
+    # TensorFlow must not restore the variables of another API.
+    ours, theirs = (
+      {part.name for meaning, part in parts.items() if "scale " in meaning}
+      for parts in (here.parts, there.parts)
+    )
+    if isinstance(step.item, graph_weights.GraphWeights):
+      if theirs - ours:
+        self._make_detour(step, tracking.Detour({}))
     elif any(
       _is_renamed(meaning, part, there.parts[meaning])
       for meaning, part in here.parts.items()
       if meaning in there.parts
-    ):  # TensorFlow must not restore the variables of another API.
+    ):
       others = {names.LOSS_SCALE: tracking.Detour({})}
       self._make_detour(step, tracking.Detour(others, step.item))
 
@@ -376,20 +384,6 @@ class _Walk:
       above.detours[step.name] = found
       found, step = tracking.Detour(above.detours, above.item), above
     self.root = found
-
-  def _check_kind(self, step: _Step, there: _Layout) -> None:
-    """Checks that slots of one name have one meaning on both sides."""
-    has_slots = any(self._graph.nodes[n].slot_variables for n in there.items)
-    kinds = [
-      kind for name, kind in _COUNTERS.items() if name in there.parts
-    ] or [_V1] * has_slots
-    kind = _find_kind(step.item)
-    if kind and kinds and kind not in kinds:
-      self.problems.append(
-        f"{step.path} is {kind} here, but {kinds[0]} in it: restore by name, "
-        "which converts slots between Keras and TensorFlow 1, or make an "
-        "optimizer of that kind"
-      )
 
   def add_slots(self) -> list[_Found]:
     """Adds the slots that optimizers have now; returns the new ones."""
@@ -444,7 +438,7 @@ class _Restorer:
     self._initializes = wishes.missing == "initialize"
     self._graph = ObjectGraph(checkpoint)
     self._walk = _Walk(self._graph, objects)
-    self._problems = self._walk.problems
+    self._problems: list[str] = []
     self._powers: list[Place] = []  # That an optimizer creates later.
 
   def run(self) -> Report:
@@ -497,31 +491,43 @@ class _Restorer:
         report.kept[found.place.name] = places.NOT_THERE
       keys.update(found.keys)
     report.kept.update(dict.fromkeys(self._find_strangers(), _STRANGE))
+    notes = [*report.notes, *notes]
     return dataclasses.replace(
       report, unused=self._list_unused(keys), notes=tuple(notes)
     )
 
   def _check_optimizer(self, owner: _Owner) -> None:
     """Checks that slots of one name have one meaning, and finds betas."""
-    optimizer = owner.optimizer
+    optimizer, nodes = owner.optimizer, owner.numbers
     kind = slots.find_kind(cls.__name__ for cls in type(optimizer).__mro__)
+    children = {name for n in nodes for name in self._graph.children[n]}
+    there = {name for n, _, name in self._graph.slots if n in nodes}
     if owner.has_slots:
-      there = {name for n, _, name in self._graph.slots if n in owner.numbers}
       here = set(optimizer.get_slot_names())
       kind = kind or slots.find_kind_of_roles(here)
-      other = slots.find_kind_of_roles(there)
       here = here or {r for roles in slots.ROLES.get(kind, ()) for r in roles}
+      other = slots.find_kind_of_roles(there)
     else:
-      here = set(slots.LISTS.get(kind or "", {}).values())
-      there = {n for i in owner.numbers for n in self._graph.children[i]}
+      here, there = set(slots.LISTS.get(kind or "", {}).values()), children
       other = slots.find_kind_of_lists(there)
+    classes = [_COUNTERS[n] for n in _COUNTERS if n in children]
+    classes = classes or [_V1] * any(
+      self._graph.nodes[n].slot_variables for n in nodes
+    )
+    own = _find_class(optimizer)
     if kind and other:  # AdaMax has the slots of Adam.
       is_other = kind.replace("AdaMax", "Adam") != other.replace(
         "AdaMax", "Adam"
       )
     else:
       is_other = owner.has_slots and bool(here - there and there - here)
-    if is_other and here & there:
+    if own and classes and own not in classes:
+      self._problems.append(
+        f"{owner.path} is {own} here, but {classes[0]} in it: restore by name, "
+        "which converts slots between Keras and TensorFlow 1, or make an "
+        "optimizer of that kind"
+      )
+    elif is_other and here & there:
       self._problems.append(
         f"{owner.path} is {type(optimizer).__name__} here, but "
         f"{other or 'another optimizer'} in it, whose slots of one name "
@@ -708,8 +714,8 @@ def _is_renamed(meaning: str, here: _Part, there: _Part) -> bool:
   return meaning.startswith("scale ") and here.name != there.name
 
 
-def _find_kind(item: Any) -> str:
-  """Returns what kind of optimizer an object is; '' if unknown."""
+def _find_class(item: Any) -> str:
+  """Returns whose optimizer an object is; '' if that is unknown."""
   if isinstance(item, tf.compat.v1.train.Optimizer):
     return _V1
   if not _objects.is_keras_optimizer(item):

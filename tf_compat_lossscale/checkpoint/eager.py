@@ -137,7 +137,6 @@ class _Restorer:
 
   def run(self) -> Report:
     """Restores the checkpoint; returns the report."""
-    self._check_built()
     self._add_v1()
     scales: list[Place] = []
     for path, optimizer in self._keras.items():
@@ -147,27 +146,23 @@ class _Restorer:
         place.name, place.has_scope = place.further[0], False
     mapping = self._translate_mapping()
     self._check_names(mapping)
-    path = self._checkpoint.prefix
     wishes = dataclasses.replace(self._wishes, mapping=mapping)
-    matching.match(self._places, self._sources, path, wishes)
-    places.check_powers(self._checkpoint, self._places, mapping)
+    matching.match(self._checkpoint, self._places, self._sources, wishes)
     for place in scales:  # They have the dtypes of compat.v1 so far.
       own = places.make_place("", place.variables[0]).spec
       if place.source is not None:
         place.source = dataclasses.replace(place.source, spec=own)
-    keys = names.list_keys(self._checkpoint)
-    unused = places.list_unused(self._places, keys.values())
-    self._check_lost({n for n, key in keys.items() if key not in unused})
-    if not any(each.source and each.source.key for each in self._places):
-      raise CheckpointError(f"{path}: none of its values is for the objects")
-    report = places.fill(None, self._checkpoint, self._places)
-    for note in self._notes:
-      if "slots" in note or "went to" in note:
-        logging.warning("%s: %s", path, note)
+    self._check_lost()
+    report = places.fill(
+      None,
+      self._checkpoint,
+      self._places,
+      keys=[source.key for source in self._sources.values()],
+      notes=self._notes,
+    )
     for optimizer in self._keras.values():
       optimizer_states.count_products(optimizer)
-    notes = (*self._checkpoint.notes, *self._notes)
-    return dataclasses.replace(report, unused=unused, notes=notes)
+    return report
 
   def _make_place(self, variable: Any, path: str, name: str = "") -> Place:
     """Returns the place of a variable.
@@ -198,37 +193,6 @@ class _Restorer:
 
   def _is_mapped(self, place: Place) -> bool:
     return any(n in self._wishes.mapping for n in (place.name, *place.further))
-
-  def _check_built(self) -> None:
-    """Checks that Keras's optimizers have made their slots."""
-    with_slots = {weight for _, weight in names.find_slots(self._sources)}
-    trained = {
-      self._get_key(each)
-      for each in self._weights
-      if getattr(each.variables[0], "trainable", False)
-    }
-    if not (with_slots.intersection(trained) if trained else with_slots):
-      return
-    new = [
-      path or type(optimizer).__name__
-      for path, optimizer in self._keras.items()
-      if not optimizer_states.is_built(optimizer)
-    ]
-    if new:
-      model = "the objects have no variables yet: build the model first"
-      self._lose_slots(
-        f"it has slots, but {', '.join(new)} has none before its first step: "
-        f"call {_objects.BUILD} first{'' if trained else '; ' + model}"
-      )
-
-  def _lose_slots(self, message: str, advice: str = "") -> None:
-    """Refuses to restore without slots, or notes that the caller wants so."""
-    if self._wishes.missing == "error":
-      raise CheckpointError(
-        f"{self._checkpoint.prefix}: {message}{advice}; missing='initialize' "
-        "restores without slots"
-      )
-    self._notes.append(message)
 
   def _add_v1(self) -> None:
     """Adds the variables of TensorFlow 1's optimizers.
@@ -315,16 +279,16 @@ class _Restorer:
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     kind = slots.find_kind(c.__name__ for c in type(inner).__mro__) or ""
-    # Its variables that are left.
-    left = {
-      id(variable): self._make_place(
-        variable, f"{path}/{places.get_name(variable)}"
-      )
-      for variable in _list_own(optimizer)
-    }
-    for place in left.values():
-      place.name = place.further[0]
-    self._places += left.values()
+    left = {id(variable): variable for variable in _list_own(optimizer)}
+
+    def add(variable: Any, there: str = "") -> Place:
+      there = there or f"{path}/{places.get_name(variable)}"
+      there = self._paths.get(id(variable), there)
+      place = self._make_place(variable, there, there)
+      self._places.append(place)
+      left.pop(id(variable), None)
+      return place
+
     scales = []
     if hasattr(optimizer, names.KERAS_3_SCALE):
       # The names of compat.v1, so that the loss scale is found by its name.
@@ -335,40 +299,34 @@ class _Restorer:
       )
       tensors = names.SCALE_TENSORS[names.COMPAT].items()
       for (name, spec), child in zip(tensors, names.KERAS_3):
-        place = left.pop(id(getattr(optimizer, child)))
+        place = add(getattr(optimizer, child))
         place.name, place.spec = scope + name, spec
         scales.append(place)
-    counters = [
-      left.pop(id(variable)) for variable in _list_counters(optimizer, inner)
-    ]
+    counters = [add(each) for each in _list_counters(optimizer, inner)]
     steps = self._add_steps(counters, inner, kind) if counters else None
     rate = self._compute_rate(inner, steps)
     for weight, role, slot in self._list_slots(inner, kind):
-      if id(slot) in left:
-        place = left.pop(id(slot))
-      else:
-        there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
-        place = self._make_place(slot, there, there)
-        self._places.append(place)
+      there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
+      place = add(slot, there)
       self._fill_slot(place, weight, inner, kind, role, rate)
     for weight, average in self._list_paired(inner, slots.AVERAGES):
       key = self._get_key(weight)
       average_there = f"{key}/{names.AVERAGE}"
       is_there = average_there in self._sources
       self._give(
-        left.pop(id(average)),
+        add(average),
         average_there if is_there else key,
         _SAME if is_there else _AVERAGE,
       )
     for _, total in self._list_paired(inner, slots.SUMS):
-      self._set(left.pop(id(total)), 0, "", _NO_SUM)
+      self._set(add(total), 0, "", _NO_SUM)
     attributes = {
       id(child): name
       for item in (optimizer, inner)
       for name, child in _objects.list_children(item).items()
     }
-    for place in left.values():
-      name = attributes.get(id(place.variables[0]), "")
+    for variable in list(left.values()):
+      place, name = add(variable), attributes.get(id(variable), "")
       if name in slots.PRODUCTS and steps is not None:
         decay = float(np.asarray(inner.decay)) if name == _LEGACY_PRODUCT else 1
         beta = float(np.asarray(inner.beta_1))
@@ -621,31 +579,42 @@ class _Restorer:
       [*lines, "}"],
     )
 
-  def _check_lost(self, used: set[str]) -> None:
+  def _check_lost(self) -> None:
     """Checks that the slots of weights in the checkpoint go to optimizers.
 
     Raises:
       CheckpointError: Some do not, and `missing` is 'error'.
     """
-    if not self._keras and not self._v1:
-      return
-    specs = {name: source.spec for name, source in self._sources.items()}
-    lost = slots.find_lost(specs, used)
-    if not lost:
-      return
-    why = (
-      "training would go on otherwise than it did: give the optimizer that had "
-      "them"
+    used = {each.source.key for each in self._places if each.source is not None}
+    sources = self._sources.items()
+    lost = slots.find_lost(
+      {name: source.spec for name, source in sources},
+      {name for name, source in sources if source.key in used},
     )
-    for optimizer, _ in self._v1.values():
-      if not optimizer.get_slot_names():
-        name = type(optimizer).__name__
-        why = (
-          f"{name} has none before its first step: call {_objects.BUILD} first"
-        )
-    self._lose_slots(
-      f"slots {', '.join(shorten(lost))} went to no optimizer", f", and {why}"
-    )
+    new = [
+      path or type(each).__name__
+      for path, each in self._keras.items()
+      if not optimizer_states.is_built(each)
+    ]
+    new += [
+      type(each).__name__
+      for each, _ in self._v1.values()
+      if not each.get_slot_names()
+    ]
+    if not lost or not (self._keras or self._v1):
+      return
+    message = f"slots {', '.join(shorten(lost))} went to no optimizer"
+    why = "training would go on otherwise than it did"
+    if new:
+      why = f"{', '.join(new)} has none before its first step"
+    if self._wishes.missing == "error":
+      advice = f"call {_objects.BUILD}" if new else "give the optimizer of them"
+      raise CheckpointError(
+        f"{self._checkpoint.prefix}: {message}, and {why}: {advice} first; "
+        "missing='initialize' restores without slots"
+      )
+    self._notes.append(f"{message}, and {why}")
+    logging.warning("%s: %s", self._checkpoint.prefix, self._notes[-1])
 
 
 def _split(name: str, optimizer: Any) -> tuple[str, int]:

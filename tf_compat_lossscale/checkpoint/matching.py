@@ -37,6 +37,7 @@ from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.places import Undecided
 from tf_compat_lossscale.checkpoint.places import Wishes
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import MOST
 
@@ -60,19 +61,19 @@ MEANINGS = {
 
 
 def match(
-  places: Iterable[Place],
+  checkpoint: Checkpoint,
+  places: Sequence[Place],
   sources: Mapping[str, Source],
-  path: str,
   wishes: Wishes,
   others: Iterable[Place] = (),
   order: Iterable[str] = (),
 ) -> None:
-  """Finds the source of every place's value.
+  """Finds the source of every place's value, and checks powers of Adam.
 
   Args:
+    checkpoint: The checkpoint.
     places: The places; those that are decided on keep what they have.
     sources: Name in the checkpoint -> the tensor.
-    path: The checkpoint, for messages.
     wishes: What the caller decided.
     others: Places that are not to be filled, but may have the better claim to
       a tensor.
@@ -83,7 +84,9 @@ def match(
       another dtype or shape, or several candidates.
     ValueError: The mapping has a name that does not exist.
   """
-  _Matching(places, sources, path, wishes, others, order).run()
+  matching = _Matching(places, sources, wishes, others, order)
+  matching.run(checkpoint.prefix)
+  _places.check_powers(checkpoint, places, wishes.mapping)
 
 
 class _Matching:
@@ -98,13 +101,12 @@ class _Matching:
     self,
     places: Iterable[Place],
     sources: Mapping[str, Source],
-    path: str,
     wishes: Wishes,
     others: Iterable[Place],
     order: Iterable[str],
   ) -> None:
     self.places = {place.name: place for place in places}
-    self.sources, self.path, self.wishes = sources, path, wishes
+    self.sources, self.wishes = sources, wishes
     self.order = {name: i for i, name in enumerate(order)}
     self.here = {
       place.name: place.spec
@@ -116,8 +118,8 @@ class _Matching:
     self.misfits: list[str] = []
     self.undecided: list[Undecided] = []
 
-  def run(self) -> None:
-    """Decides on all places."""
+  def run(self, path: str) -> None:
+    """Decides on all places of a restore from the checkpoint at a path."""
     self.apply_mapping()
     self.pair_scales()
     powers = [n for n, spec in self.here.items() if names.is_power(n, spec)]
@@ -139,7 +141,7 @@ class _Matching:
         for name in self.missing[:MOST]
       ]
       raise _places.make_error(
-        self.path,
+        path,
         "it does not fit, and nothing was restored",
         [*listed, *self.missing[MOST:], *self.misfits],
         self.undecided,

@@ -210,14 +210,6 @@ def list_sources(checkpoint: Checkpoint) -> dict[str, Source]:
   }
 
 
-def list_unused(
-  places: Iterable[Place], keys: Collection[str]
-) -> tuple[str, ...]:
-  """Returns the keys that no place gets, sorted."""
-  used = {place.source.key for place in places if place.source is not None}
-  return tuple(sorted(set(keys) - used))
-
-
 def get_name(variable: Any) -> str:
   """Returns a variable's name; Keras 3's has a path of names."""
   path = getattr(variable, "path", "")
@@ -239,6 +231,8 @@ def fill(
   checkpoint: Checkpoint,
   places: Sequence[Place],
   *,
+  keys: Collection[str] = (),
+  notes: Iterable[str] = (),
   rules: Iterable[tuple[Any, Any]] = (),
   before: Callable[[], None] | None = None,
 ) -> Report:
@@ -249,17 +243,29 @@ def fill(
     checkpoint: The checkpoint.
     places: The places, all decided. Those without a source are initialized, or
       keep their values if initial values are not known.
+    keys: What the places could get, so that the report lists what is unused.
+    notes: What the report says besides.
     rules: Further variables and their values, which the report leaves out.
     before: Called directly before the first assignment.
 
   Returns:
-    The source of each value, without unused keys and notes.
+    The source of each value.
 
   Raises:
     CheckpointError: A value does not fit or cannot be read, or a variable takes
-      no value. Nothing was assigned then.
+      no value, or no place has a source. Nothing was assigned then.
   """
-  report = Report(checkpoint.prefix)
+  used = {place.source.key for place in places if place.source is not None}
+  if not any(used):
+    raise CheckpointError(
+      f"{checkpoint.prefix}: nothing in it is for what is to be restored"
+      f"{'' if places else ', since there are no variables'}"
+    )
+  report = Report(
+    checkpoint.prefix,
+    unused=tuple(sorted(set(keys) - used)),
+    notes=(*checkpoint.notes, *notes),
+  )
   values = [*_read_values(checkpoint, places), *rules]
   fresh: list[Any] = []
   for place in places:

@@ -27,7 +27,6 @@ from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
-from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
 
 What: TypeAlias = Literal["all", "weights", "all_but_optimizer"]
@@ -123,15 +122,14 @@ def restore(
       return by_object.restore_objects(session, checkpoint, objects, wishes)
     if has_objects and session is None and what == "all":
       return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
-    return _restore_by_name(
-      session,
-      checkpoint,
-      list_places(_list_variables(session, objects, variables)),
-      objects,
-      what,
-      wishes,
-      learning_rate,
-    )
+    places = list_places(_list_variables(session, objects, variables))
+    _excuse(places, what)
+    if session is None and objects is not None:
+      initial = _objects.find_initial_values(objects)
+      for place in places:
+        place.initial = initial.get(id(place.variables[0]))
+    match_by_name(session, checkpoint, places, wishes, learning_rate)
+    return fill_by_name(session, checkpoint, places)
 
   return reading.read_consistently(path, attempt)
 
@@ -219,25 +217,6 @@ def _list_others(
   return [_places.make_place(name, v) for name, v in others.items()]
 
 
-def _restore_by_name(
-  session: tf.compat.v1.Session | None,
-  checkpoint: Checkpoint,
-  places: list[Place],
-  objects: Any,
-  what: What,
-  wishes: Wishes,
-  learning_rate: float | None,
-) -> Report:
-  """Restores variables by name."""
-  _excuse(places, what)
-  if session is None and objects is not None:
-    initial = _objects.find_initial_values(objects)
-    for place in places:
-      place.initial = initial.get(id(place.variables[0]))
-  match_by_name(session, checkpoint, places, wishes, learning_rate)
-  return fill_by_name(session, checkpoint, places)
-
-
 def match_by_name(
   session: tf.compat.v1.Session | None,
   checkpoint: Checkpoint,
@@ -245,7 +224,7 @@ def match_by_name(
   wishes: Wishes,
   learning_rate: float | None = None,
 ) -> None:
-  """Finds the tensor that each place is to get, and checks Adam's powers."""
+  """Finds the tensor that each place is to get."""
   order: list[str] = []
   if session is not None:
     own = {id(v): place.name for place in places for v in place.variables}
@@ -254,14 +233,13 @@ def match_by_name(
     checkpoint, places, wishes.mapping, learning_rate
   )
   matching.match(
+    checkpoint,
     places,
     _places.list_sources(checkpoint) | named,
-    checkpoint.prefix,
     dataclasses.replace(wishes, mapping=mapping),
     _list_others(session, places),
     dict.fromkeys(order),
   )
-  _places.check_powers(checkpoint, places, wishes.mapping)
 
 
 def fill_by_name(
@@ -270,20 +248,11 @@ def fill_by_name(
   places: list[Place],
 ) -> Report:
   """Assigns the values that `match_by_name` found, and returns the report."""
-  if all(place.source is None for place in places):
-    raise CheckpointError(
-      f"{checkpoint.prefix}: nothing in it is for the given variables"
-      f"{'' if places else ', of which there are none'}"
-    )
-  report = _places.fill(session, checkpoint, places)
+  keys = names.list_keys(checkpoint).values()
+  report = _places.fill(session, checkpoint, places, keys=keys)
   for other in _list_others(session, places):
     report.kept[other.name] = _NOT_ASKED
-  keys = names.list_keys(checkpoint).values()
-  return dataclasses.replace(
-    report,
-    unused=_places.list_unused(places, keys),
-    notes=checkpoint.notes,
-  )
+  return report
 
 
 def _excuse(places: list[Place], what: str) -> None:
