@@ -192,15 +192,6 @@ def test_slots_of_variables_that_are_no_objects(tmp_path):
   assert "b0/.ATTRIBUTES/VARIABLE_VALUE" in report.unused
 
 
-def test_slots_that_are_made_by_restoring(tmp_path):
-  path, truth = saved([("adam", "dynamic")], tmp_path)
-  model = Model([("adam", "plain")])
-  report = model.restore(path)
-  assert "w0/.OPTIMIZER_SLOT/opt0/m" in report.bridged
-  assert_complete(report, model)
-  assert model.values()["0/w/m"] == truth["0/w/m"]
-
-
 @pytest.mark.any_release
 def test_what_is_one_there_and_two_here(tmp_path):
   w = tf.Variable(1.0)

@@ -352,27 +352,20 @@ class _Walk:
 
   def _lead(self, step: _Step, here: _Layout, there: _Layout) -> None:
     """Leads TensorFlow through what is laid out otherwise."""
+    found: Any = tracking.Detour({})
     if here.bases != there.bases:
       found = here.items[-1]
       for name in reversed(there.bases):
         found = tracking.Detour({name: found})
-      self._make_detour(step, found)
-      return
-    # TensorFlow must not restore the variables of another API.
-    ours, theirs = (
-      {part.name for meaning, part in parts.items() if "scale " in meaning}
-      for parts in (here.parts, there.parts)
-    )
-    if isinstance(step.item, graph_weights.GraphWeights):
-      if theirs - ours:
-        self._make_detour(step, tracking.Detour({}))
-    elif any(
-      _is_renamed(meaning, part, there.parts[meaning])
+    elif not any(
+      _is_renamed(meaning, part, there.parts.get(meaning, part))
       for meaning, part in here.parts.items()
-      if meaning in there.parts
     ):
-      others = {names.LOSS_SCALE: tracking.Detour({})}
-      self._make_detour(step, tracking.Detour(others, step.item))
+      return
+    elif _objects.is_optimizer(step.item):
+      # TensorFlow must not restore the variables of another API.
+      found = tracking.Detour({names.LOSS_SCALE: found}, step.item)
+    self._make_detour(step, found)
 
   def _make_detour(self, step: _Step, found: Any) -> None:
     """Makes a step lead to another object if TensorFlow walks the objects.

@@ -276,11 +276,13 @@ class _Renaming:
     """
     if self.same_order and not is_taken:
       return
+    kept = {name: name for name in sorted(alike)}
+    maps = " ".join(places.show_map(name, name) for name in kept)
     raise CheckpointError(
       f"{self.path}: nothing was written: names do not tell which of "
-      f"{', '.join(sorted(alike))} are loss scales and which are the program's "
-      "own: keep a variable by mapping={NAME: NAME} or --map NAME=NAME; "
-      "same_order=True (--same-order) says that all are loss scales"
+      f"{', '.join(kept)} are loss scales and which are the program's own: "
+      f"{places.show_mapping(kept)} or {maps} keep all; leave out the pairs of "
+      "loss scales; same_order=True (--same-order) says that all are"
     )
 
   def _convert(self, scale: ScaleNames, scope: str, number: int) -> None:

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges the state of TensorFlow 1's optimizers with Keras's.
 
-    tf.compat.v1.train   slots of w                     Keras
-    MomentumOptimizer    Momentum                       momentum (*)
-    RMSPropOptimizer     RMSProp, RMSProp_1             rms, momentum
-      centered           RMSProp, RMSProp_1, RMSProp_2  rms, mg, momentum
-    AdagradOptimizer     Adagrad                        accumulator
-    AdadeltaOptimizer    Adadelta, Adadelta_1           accum_grad, accum_var
-    FtrlOptimizer        Ftrl, Ftrl_1                   accumulator, linear
-    AdamOptimizer        Adam, Adam_1                   m, v
-    contrib's AdaMax     AdaMax, AdaMax_1               m, v
-    BERT's AdamW, LAMB   adam_m, adam_v                 m, v
-
-All slots but one have the same values in both. (*) MomentumOptimizer sums
-gradients, and Keras's SGD sums what it adds to the variable:
+docs/keras-checkpoints.md has the table of optimizers and slots. All slots but
+one have the same values in both. MomentumOptimizer sums gradients, and Keras's
+SGD sums what it adds to the variable:
 
     MomentumOptimizer    a = momentum * a + g;         w -= rate * a
     SGD                  v = momentum * v - rate * g;  w += v
