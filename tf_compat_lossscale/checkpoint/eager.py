@@ -114,18 +114,16 @@ class _Restorer:
     self._keras = {
       path: item for path, item in keras if id(item) not in wrapped
     }
-    # `id` -> optimizer of TensorFlow 1, without wrappers, and its path.
-    self._v1: dict[int, tuple[Any, str]] = {}
+    # Path -> optimizer of TensorFlow 1, without wrappers.
+    self._v1: dict[str, Any] = {}
     for path, item in items:
       if isinstance(item, tf.compat.v1.train.Optimizer):
         inner = list(optimizer_kinds.walk(item))[-1]
-        self._v1.setdefault(
-          id(inner), (inner, self._paths.get(id(inner), path))
-        )
+        self._v1[self._paths.get(id(inner), path)] = inner
     known = {id(v) for each in self._keras.values() for v in _list_own(each)}
     known |= {
       id(variable)
-      for optimizer, _ in self._v1.values()
+      for optimizer in self._v1.values()
       for variable in tf_optimizers.list_variables(optimizer)
     }
     self._weights = [
@@ -157,7 +155,7 @@ class _Restorer:
       None,
       self._checkpoint,
       self._places,
-      keys=[source.key for source in self._sources.values()],
+      keys=self._checkpoint.specs,
       notes=self._notes,
     )
     for optimizer in self._keras.values():
@@ -177,7 +175,7 @@ class _Restorer:
     return places.make_place(
       name or own,
       variable,
-      label=path if self._keras else name or own,
+      label=path if self._keras else "",
       further=(path, own),
       initial=self._initial.get(id(variable)),
     )
@@ -207,7 +205,7 @@ class _Restorer:
     for weight in self._weights:
       found: dict[str, list[tuple[int, Place]]] = {}
       owners: dict[str, Any] = {}
-      for optimizer, path in self._v1.values():
+      for path, optimizer in self._v1.items():
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
           if slot is None or id(slot) in done:
@@ -226,7 +224,7 @@ class _Restorer:
         self._places += members
     if undecided:
       raise places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
-    for optimizer, path in self._v1.values():
+    for path, optimizer in self._v1.items():
       betas = tf_optimizers.find_betas(optimizer)
       for variable in tf_optimizers.list_variables(optimizer):
         if id(variable) not in done:
@@ -268,8 +266,6 @@ class _Restorer:
       ]
     for place, name in zip(members, there):
       place.name = name
-      if not self._keras:
-        place.label = name
 
   def _add_keras(self, path: str, optimizer: Any) -> list[Place]:
     """Adds the variables of one of Keras's optimizers.
@@ -293,7 +289,7 @@ class _Restorer:
     if hasattr(optimizer, names.KERAS_3_SCALE):
       # The names of compat.v1, so that the loss scale is found by its name.
       scope = slots.find_scope(
-        {name: source.spec for name, source in self._sources.items()},
+        self._checkpoint.specs,
         [hasattr(each, names.KERAS_3_SCALE) for each in self._keras.values()],
         path,
       )
@@ -525,9 +521,6 @@ class _Restorer:
     Raises:
       ValueError: The mapping has a name of several variables.
     """
-    names_of = {
-      k: name for name, k in names.list_keys(self._checkpoint).items()
-    }
     known: dict[str, list[Place]] = {}
     for place in self._places:
       for other in {place.name, *place.further}:
@@ -540,8 +533,6 @@ class _Restorer:
           f"mapping names {here!r}, the name of several variables: give the "
           f"path of one, {', '.join(place.further[0] for place in found)}."
         )
-      if there is not None and there not in self._sources:
-        there = names_of.get(there, there)
       mapping[found[0].name if found else here] = there
     return mapping
 
@@ -585,11 +576,9 @@ class _Restorer:
     Raises:
       CheckpointError: Some do not, and `missing` is 'error'.
     """
-    used = {each.source.key for each in self._places if each.source is not None}
-    sources = self._sources.items()
     lost = slots.find_lost(
-      {name: source.spec for name, source in sources},
-      {name for name, source in sources if source.key in used},
+      self._checkpoint.specs,
+      {each.source.key for each in self._places if each.source is not None},
     )
     new = [
       path or type(each).__name__
@@ -598,7 +587,7 @@ class _Restorer:
     ]
     new += [
       type(each).__name__
-      for each, _ in self._v1.values()
+      for each in self._v1.values()
       if not each.get_slot_names()
     ]
     if not lost or not (self._keras or self._v1):
