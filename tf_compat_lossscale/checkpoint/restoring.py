@@ -83,9 +83,11 @@ def restore(
       keep their values if the checkpoint is by name.
     same_order: Whether the program creates its optimizers in the order of the
       program that saved the checkpoint. Then variables of several optimizers
-      are told apart by the numbers in their names. By name only.
+      are told apart by the numbers in their names. By name only, and not for
+      eager objects, which do not show the order.
     cast: Whether weights may be of another floating-point dtype in the
-      checkpoint, for instance float16 there and float32 here.
+      checkpoint, for instance float16 there and float32 here. By object,
+      optimizers must have their slots already then.
     learning_rate: The learning rate with which training goes on, positive, if
       the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
       way round. By default it is the program's, or else the checkpoint's.
