@@ -404,21 +404,6 @@ class _Walk:
                 found.keys.setdefault(key, next(proofs, ""))
     return new
 
-  def list_keys(self, owner: _Owner) -> set[str]:
-    """Returns the keys of what an optimizer has in the checkpoint."""
-    stack = [
-      to for (n, *_), to in self._graph.slots.items() if n in owner.numbers
-    ]
-    stack += owner.numbers
-    seen: set[int] = set()
-    while stack:
-      number = stack.pop()
-      if number not in seen:
-        seen.add(number)
-        children = self._graph.children[number].items()
-        stack += [n for name, n in children if name != names.LOSS_SCALE]
-    return {key for n in seen if (key := self._graph.get_key(n)) is not None}
-
 
 class _Restorer:
   """A restore of one checkpoint into objects."""
@@ -433,6 +418,7 @@ class _Restorer:
     self._walk = _Walk(self._graph, objects)
     self._problems: list[str] = []
     self._powers: list[Place] = []  # That an optimizer creates later.
+    self._later: list[str] = []  # The optimizers that create slots later.
 
   def run(self) -> Report:
     """Restores the checkpoint; returns the report."""
@@ -465,7 +451,7 @@ class _Restorer:
     notes: list[str] = []
     before: Callable[[], None] | None = None
     if self._session is None and casts:
-      self._refuse_to_cast_later(keys)
+      notes += self._refuse_to_cast_later()
     elif self._session is None and self._list_unused(keys):
       before = lambda: notes.extend(self._restore_later())  # noqa: E731
     report = places.fill(
@@ -503,17 +489,15 @@ class _Restorer:
     else:
       here, there = set(slots.LISTS.get(kind or "", {}).values()), children
       other = slots.find_kind_of_lists(there)
+    is_saved = bool(there) if owner.has_slots else bool(other)
+    if is_saved and not _is_built(optimizer):
+      self._later.append(owner.path)
     classes = [_COUNTERS[n] for n in _COUNTERS if n in children]
-    classes = classes or [_V1] * any(
-      self._graph.nodes[n].slot_variables for n in nodes
-    )
+    classes = classes or [_V1] * any(n in nodes for n, *_ in self._graph.slots)
     own = _find_class(optimizer)
-    if kind and other:  # AdaMax has the slots of Adam.
-      is_other = kind.replace("AdaMax", "Adam") != other.replace(
-        "AdaMax", "Adam"
-      )
-    else:
-      is_other = owner.has_slots and bool(here - there and there - here)
+    is_other = owner.has_slots and bool(here - there and there - here)
+    if kind and other:  # Roles do not tell AdaMax from Adam.
+      is_other = kind != other and not {kind, other} <= slots.CORRECTED
     if own and classes and own not in classes:
       self._problems.append(
         f"{owner.path} is {own} here, but {classes[0]} in it: restore by name, "
@@ -618,23 +602,25 @@ class _Restorer:
           states[id(variable)] = functools.partial(tf.identity, value)
     return states
 
-  def _refuse_to_cast_later(self, used: set[str]) -> None:
+  def _refuse_to_cast_later(self) -> Iterator[str]:
     """Refuses to cast if optimizers have yet to create what the file has.
 
     TensorFlow restores such variables when they are created, without a cast.
+    If variables may be missing, this yields a note instead.
     """
-    new = [
-      owner.path
-      for owner in self._walk.owners.values()
-      if not _is_built(owner.optimizer) and self._walk.list_keys(owner) - used
-    ]
-    if new and not self._initializes:
+    if not self._later:
+      return
+    message = (
+      "cast=True converts no variables that are created later, and "
+      f"{', '.join(self._later)} has none before its first step"
+    )
+    if not self._initializes:
       raise CheckpointError(
-        f"{self._checkpoint.prefix}: nothing was restored, since cast=True "
-        f"converts no variables that are created later, and {', '.join(new)} "
-        f"has none before its first step: call {_objects.BUILD} first; "
-        "missing='initialize' restores without them"
+        f"{self._checkpoint.prefix}: nothing was restored, since {message}: "
+        f"call {_objects.BUILD} first; missing='initialize' restores without "
+        "them"
       )
+    yield message
 
   def _restore_later(self) -> Iterator[str]:
     """Lets TensorFlow restore what the program creates later; yields notes."""
