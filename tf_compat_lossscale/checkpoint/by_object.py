@@ -81,12 +81,10 @@ class _Part(NamedTuple):
   Attributes:
     item: The object, or the number of the node.
     way: Its path from the optimizer.
-    holder: The object or node that has it as a child.
   """
 
   item: Any
   way: str
-  holder: Any
 
   @property
   def name(self) -> str:
@@ -121,7 +119,7 @@ def _lay_out(item: Any, side: Any, like: Any, way: str = "") -> _Layout:
     is_scale = isinstance(like, graph_weights.GraphWeights)
     return _Layout(
       {
-        _get_meaning(name) if is_scale else name: _Part(child, name, item)
+        _get_meaning(name) if is_scale else name: _Part(child, name)
         for name, child in children.items()
       },
       (),
@@ -140,14 +138,14 @@ def _lay_out(item: Any, side: Any, like: Any, way: str = "") -> _Layout:
   is_keras_3 = bases[:1] == ["inner_optimizer"]
   found: dict[str, _Part] = {}
   for name, child in children.items():
-    part = _Part(child, way + name, item)
+    part = _Part(child, way + name)
     if name in _BASES:
       continue
     if name in names.KERAS_3 and names.KERAS_3_SCALE in children:
       found[_get_meaning(name)] = part
     elif name == names.LOSS_SCALE and not side.is_variable(child):
       for key, weight in side.list_children(child).items():
-        found[_get_meaning(key)] = _Part(weight, f"{way}{name}/{key}", child)
+        found[_get_meaning(key)] = _Part(weight, f"{way}{name}/{key}")
     elif not is_keras_3:
       found[name] = part
     elif name in _WRAPPERS:
@@ -168,8 +166,6 @@ class _Found:
 
   Attributes:
     place: The place, which is called by the path in the objects.
-    holder: The object that tracks the variable, or the optimizer of a slot.
-    name: The name that the holder has for it.
     keys: Key of a value -> how it was found; '' if by the variable's own path.
     nodes: The numbers of the nodes for the variable.
     excuse: Why it may start anew if there is no value.
@@ -177,8 +173,6 @@ class _Found:
   """
 
   place: Place
-  holder: Any
-  name: str
   keys: dict[str, str] = dataclasses.field(default_factory=dict)
   nodes: set[int] = dataclasses.field(default_factory=set)
   excuse: str = ""
@@ -193,8 +187,7 @@ class _Step:
     item: The object.
     number: The node for it; None if there is none.
     path: The object's path.
-    holder: The object that tracks it.
-    name: The name that the holder has for it.
+    name: The name that the object above has for it.
     proof: How the node was found, if not by the path.
     excuse: As `_Found.excuse`.
     above: The step before.
@@ -204,7 +197,6 @@ class _Step:
   item: Any
   number: int | None
   path: str = ""
-  holder: Any = None
   name: str = ""
   proof: str = ""
   excuse: str = ""
@@ -279,7 +271,7 @@ class _Walk:
     """Adds a variable, or another path of one."""
     if id(step.item) not in self.found:
       place = places.make_place(step.path, step.item)
-      self.found[id(step.item)] = _Found(place, step.holder, step.name)
+      self.found[id(step.item)] = _Found(place)
     found = self.found[id(step.item)]
     key = self._graph.get_key(step.number)
     if step.number is None or (key is None and not (is_again and found.keys)):
@@ -299,7 +291,7 @@ class _Walk:
     if number is not None:
       there = _lay_out(number, self._graph, item)
     here.parts.update(
-      (name, _Part(child, name, item)) for name, child in step.detours.items()
+      (name, _Part(child, name)) for name, child in step.detours.items()
     )
     same = ""
     is_optimizer = _objects.is_optimizer(item)
@@ -330,7 +322,6 @@ class _Walk:
         part.item,
         other.item if other else None,
         f"{step.path}/{part.way}".lstrip("/"),
-        part.holder,
         part.name,
         step.proof or proof,
         step.excuse or excuse,
@@ -392,7 +383,7 @@ class _Walk:
             continue
           path = f"{weight.place.name}/.OPTIMIZER_SLOT/{owner.path}/{name}"
           place = places.make_place(path, slot)
-          found = _Found(place, owner.optimizer, name, is_slot=True)
+          found = _Found(place, is_slot=True)
           self.found[id(slot)] = found
           new.append(found)
           for number, proof in owner.numbers.items():
@@ -417,7 +408,8 @@ class _Restorer:
     self._graph = ObjectGraph(checkpoint)
     self._walk = _Walk(self._graph, objects)
     self._problems: list[str] = []
-    self._powers: list[Place] = []  # That an optimizer creates later.
+    self._powers: list[Place] = []  # Of eager optimizers.
+    self._initial = _objects.find_initial_values(objects)
     self._later: list[str] = []  # The optimizers that create slots later.
 
   def run(self) -> Report:
@@ -434,6 +426,10 @@ class _Restorer:
         + "; ".join(shorten(self._problems))
       )
     listed = [found.place for found in self._walk.found.values()]
+    if self._session is not None:
+      for place in listed:
+        if names.is_power(place.name, place.spec):
+          place.beta = places.find_beta(place.variables[0])
     keys = {place.source.key for place in listed if place.source is not None}
     if not keys:
       raise CheckpointError(
@@ -511,21 +507,17 @@ class _Restorer:
         f"({', '.join(sorted(here & there))}) have other meanings: make an "
         "optimizer of that kind, or restore the other objects alone"
       )
-    betas = optimizers.find_betas(optimizer) if owner.is_v1 else {}
-    for found in self._walk.found.values():
-      place = found.place
-      if names.is_power(found.name, place.spec) and found.holder is optimizer:
-        place.beta = betas.pop(found.name, 0.0)
-        if self._session is not None:
-          place.beta = places.find_beta(place.variables[0])
-    for name, beta in betas.items() if self._session is None else ():
-      for number in owner.numbers:
+    if self._session is not None or not owner.is_v1:
+      return
+    for name, beta in optimizers.find_betas(optimizer).items():
+      for number in nodes:  # The optimizer may create the power later.
         key = self._graph.get_key(self._graph.children[number].get(name))
         if key is not None:
           source = Source(key, self._checkpoint.specs[key])
-          place = Place(f"{owner.path}/{name}", source.spec, beta=beta)
-          place.source = source
-          self._powers.append(place)
+          path = f"{owner.path}/{name}"
+          self._powers.append(
+            Place(path, source.spec, beta=beta, source=source)
+          )
 
   def _decide(self, found: _Found, used: dict[str, str]) -> None:
     """Decides which value a variable gets, or notes a problem."""
@@ -561,7 +553,7 @@ class _Restorer:
       return
     if found.excuse or self._initializes:
       if self._session is None:
-        place.initial = _objects.find_initial_scale(found.holder, found.name)
+        place.initial = self._initial.get(id(place.variables[0]))
         if place.initial is None and self._initializes:
           place.initial = self._states.get(id(place.variables[0]))
       if self._initializes or self._session or place.initial is not None:
@@ -569,8 +561,8 @@ class _Restorer:
     what, hint = path, ""
     if found.is_slot:
       weight, _, rest = path.partition("/.OPTIMIZER_SLOT/")
-      owner = rest.rpartition("/")[0]
-      what = f"slot {found.name!r} of {owner} for {weight}"
+      owner, _, name = rest.rpartition("/")
+      what = f"slot {name!r} of {owner} for {weight}"
     elif len(self._problems) < MOST:
       keys = self._checkpoint.specs
       hint = places.suggest(path, [key.split(_ATTRIBUTES)[0] for key in keys])

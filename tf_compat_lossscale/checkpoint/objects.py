@@ -101,33 +101,22 @@ def list_variables(objects: Any) -> list[Any]:
 
 def find_initial_values(objects: Any) -> dict[int, Callable[[], Any]]:
   """Returns `id` of each variable of loss scales -> its initial value."""
-  return {
-    id(child): initial
-    for _, item in walk(objects)
-    for name, child in list_children(item).items()
-    if (initial := find_initial_scale(item, name)) is not None
-  }
-
-
-def find_initial_scale(holder: Any, name: str) -> Callable[[], Any] | None:
-  """Returns the initial value of a loss scale's variable; None if unknown.
-
-  Args:
-    holder: The object that tracks the variable.
-    name: The name that the object has for the variable.
-  """
-  if isinstance(holder, graph_weights.GraphWeights):
-    if name in graph_weights.list_weights(holder):
-      return functools.partial(
-        graph_weights.compute_initial_value, holder, name
-      )
-    return None
-  initial: dict[str, Any] = {}
-  if hasattr(holder, "initial_loss_scale"):  # Keras 2's.
-    initial = {"current_loss_scale": holder.initial_loss_scale, "good_steps": 0}
-  elif hasattr(holder, names.KERAS_3_SCALE):
-    initial = dict(zip(names.KERAS_3, (holder.initial_scale, 0)))
-  return (lambda: initial[name]) if name in initial else None
+  found: dict[int, Callable[[], Any]] = {}
+  for _, item in walk(objects):
+    initial: dict[str, Any] = {}
+    if isinstance(item, graph_weights.GraphWeights):
+      for name, weight in graph_weights.list_weights(item).items():
+        found[id(weight)] = functools.partial(
+          graph_weights.compute_initial_value, item, name
+        )
+    elif hasattr(item, "initial_loss_scale"):  # Keras 2's.
+      initial = {"current_loss_scale": item.initial_loss_scale, "good_steps": 0}
+    elif hasattr(item, names.KERAS_3_SCALE):
+      initial = dict(zip(names.KERAS_3, (item.initial_scale, 0)))
+    for name in initial.keys() & list_children(item).keys():
+      child = list_children(item)[name]
+      found[id(child)] = functools.partial(initial.__getitem__, name)
+  return found
 
 
 def walk(objects: Any) -> Iterator[tuple[str, Any]]:
