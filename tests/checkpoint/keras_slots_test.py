@@ -429,21 +429,6 @@ class TestSchedules:
     assert "-0.05" in str(report)
     assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
-  def test_back(self, tmp_path):
-    """Checks that a newer SGD's last rate is known without a schedule."""
-    schedules = k2.optimizers.schedules
-    old = KerasProgram(
-      lambda: k2.optimizers.SGD(
-        schedules.PiecewiseConstantDecay([2], [1.0, _RATE]), 0.9
-      )
-    )
-    old.train(0, _STEPS)
-
-    new = trained(momentum_in_pieces).program
-    checkpoint.restore(new.session, old.save(tmp_path))
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
-
 
 class TestNadam:
   """Tests that Nadam goes on as if Keras had done the steps before."""
@@ -843,19 +828,6 @@ class TestBeforeTheFirstStep:
     assert "has none before its first step" in caplog.text
     assert_near(new.weights, old.saved)
 
-  def test_slots_of_another_optimizer(self, tmp_path, caplog):
-    path = trained(momentum).save(tmp_path)
-    new = KerasProgram(lambda: legacy.SGD(_RATE))
-    new.train(90, 91)
-    before = [weight.numpy() for weight in new.weights]
-    with pytest.raises(
-      checkpoint.CheckpointError, match="net/w/Momentum went to no optimizer"
-    ):
-      checkpoint.restore(None, path, new.objects)
-    assert_near(new.weights, before)
-    report = checkpoint.restore(None, path, new.objects, missing="initialize")
-    assert "net/w/Momentum went to no optimizer" in str(report)
-
   def test_replicas(self, tmp_path):
     """Checks that slots belong to the strategy of their variables."""
     old = trained(momentum)
@@ -943,30 +915,6 @@ def test_weights_of_other_names(tmp_path):
       checkpoint.restore(session, saved, mapping=mapping)
       got = session.run(optimizer.get_slot(w, "momentum"))
       assert_near([got], [slot])
-
-
-def test_a_partitioned_slot(tmp_path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = tf1.get_variable(
-      "w",
-      [6, 2],
-      partitioner=tf1.fixed_size_partitioner(3),
-      initializer=tf1.ones_initializer(),
-    )
-    w = tf.convert_to_tensor(w)
-    step = train.get_or_create_global_step()
-    update = momentum().minimize(tf.reduce_sum(w * w * w), step)
-    session.run(tf1.global_variables_initializer())
-    session.run(update)
-    path = train.Saver().save(session, str(tmp_path / "model"))
-    session.run(update)
-    wanted = session.run(w)
-  weight = tf.Variable(tf.zeros([6, 2]), name="w")
-  optimizer = sgd()
-  optimizer.apply_gradients([(tf.zeros([6, 2]), weight)])
-  checkpoint.restore(None, path, {"optimizer": optimizer, "w": weight})
-  optimizer.minimize(lambda: tf.reduce_sum(weight**3), [weight])
-  assert_near([weight.numpy()], [wanted])
 
 
 class TestRates:

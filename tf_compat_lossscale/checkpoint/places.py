@@ -219,7 +219,7 @@ def get_name(variable: Any) -> str:
 def find_beta(variable: Any) -> float:
   """Returns a number from which a graph's variable starts; 0 if unknown."""
   initializer = getattr(variable, "initializer", None)
-  inputs = list(initializer.inputs) if initializer is not None else []
+  inputs = list(getattr(initializer, "inputs", ()))
   # `get_static_value` would forbid to feed the tensor.
   if len(inputs) > 1 and inputs[1].op.type == "Const":
     return float(tf.make_ndarray(inputs[1].op.get_attr("value")))
@@ -293,66 +293,62 @@ def fill(
     for variable, value in values:
       variable.assign(value)
     return report
-  computed, later = _compute_initial_values(
-    session, checkpoint, fresh, [variable for variable, _ in values]
-  )
   try:
     assignments = session_values.plan(
-      (variable, np.asarray(value)) for variable, value in values + computed
+      (variable, np.asarray(value)) for variable, value in values
     )
   except ValueError as error:
     raise CheckpointError(
       f"{error}; restore the variable with tf.compat.v1.train.Saver"
     ) from None
+  _try_initial_values(session, checkpoint, fresh, [v for v, _ in values])
   checkpoint.check_current()
   session_values.run(session, assignments)
-  try:
-    session.run([variable.initializer for variable in later])
-  except Exception as error:
-    raise _make_initial_error(
-      checkpoint, "its values were restored, but", later, error
-    ) from error
+  # An initial value may be made of a variable that was restored.
+  _run_initial(
+    session,
+    [variable.initializer for variable in fresh],
+    f"{checkpoint.prefix}: its values were restored, but not all others",
+  )
   return report
 
 
-def _compute_initial_values(
+def _try_initial_values(
   session: tf.compat.v1.Session,
   checkpoint: Checkpoint,
   fresh: Sequence[Any],
   restored: Sequence[Any],
-) -> tuple[list[tuple[Any, Any]], list[Any]]:
+) -> None:
   """Computes initial values, so that a failure shows before any assignment.
 
-  Returns:
-    Variables and their initial values; and the variables whose initial values
-    are made of others that are restored or initialized first.
+  Those made of variables that are restored or initialized have to wait.
   """
   others = {get_name(variable) for variable in [*restored, *fresh]}
-  later: list[Any] = []
-  now: list[Any] = []
-  for variable in fresh:
-    inputs = variable.initializer.inputs
-    is_late = len(inputs) < 2 or _depends_on(inputs[1].op, others)
-    (later if is_late else now).append(variable)
-  try:
-    values = session.run([v.initializer.inputs[1] for v in now])
-  except Exception as error:  # A program's own code may run in it.
-    raise _make_initial_error(
-      checkpoint, "nothing was restored, since", now, error
-    ) from error
-  return list(zip(now, values)), later
-
-
-def _make_initial_error(
-  checkpoint: Checkpoint, what: str, variables: list[Any], error: Exception
-) -> CheckpointError:
-  """Returns the error for initial values that cannot be computed."""
-  first = str(getattr(error, "message", error)).strip().split("\n")[0]
-  return CheckpointError(
-    f"{checkpoint.prefix}: {what} the initial values of "
-    f"{', '.join(shorten(map(get_name, variables)))} cannot be computed: "
-    f"{first}"
+  inputs = [variable.initializer.inputs[1:2] for variable in fresh]
+  ops = [tensor.op for (tensor,) in filter(None, map(list, inputs))]
+  _run_initial(
+    session,
+    [op for op in ops if not _depends_on(op, others)],
+    f"{checkpoint.prefix}: nothing was restored",
   )
+
+
+def _run_initial(
+  session: tf.compat.v1.Session, ops: list[tf.Operation], what: str
+) -> None:
+  """Runs ops that compute initial values."""
+  try:
+    session.run(ops)
+  except Exception as error:  # A program's own code may run in it.
+    # The place of the op's definition comes first, then the reason.
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    for i, line in enumerate(lines):
+      if line.startswith("Node: "):
+        lines = lines[i : i + 2]
+    raise CheckpointError(
+      f"{what}, since an initial value cannot be computed: "
+      + " ".join(lines[:2])
+    ) from error
 
 
 def _depends_on(op: tf.Operation, variables: Collection[str]) -> bool:
