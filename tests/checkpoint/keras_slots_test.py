@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import dataclasses
 import functools
 import pathlib
 import tempfile
-from typing import Any
 
 import contrib_rules
 import helpers
@@ -33,68 +30,25 @@ _TINY = 1e-30  # As epsilon it is nothing, inside of a root or outside.
 _SHAPES = {"net/w": (3, 2), "net/embedding": (6, 2)}
 
 
-@dataclasses.dataclass(frozen=True)
-class Pair:
-  """An optimizer of TensorFlow 1 and Keras's with the same rule.
-
-  Attributes:
-    v1: Makes TensorFlow 1's.
-    keras: Makes Keras's.
-  """
-
-  v1: Callable[..., Any]
-  keras: Callable[[], Any]
-
-
-PAIRS = {
-  "momentum": Pair(
-    lambda: train.MomentumOptimizer(_RATE, 0.9),
-    lambda: legacy.SGD(_RATE, 0.9),
+# TensorFlow 1's optimizers; KERAS has the same rules.
+V1 = {
+  "momentum": lambda: train.MomentumOptimizer(_RATE, 0.9),
+  "nesterov": lambda: train.MomentumOptimizer(_RATE, 0.9, use_nesterov=True),
+  "rmsprop": lambda: train.RMSPropOptimizer(_RATE, 0.8, epsilon=_TINY),
+  "rmsprop_momentum": lambda: train.RMSPropOptimizer(_RATE, 0.8, 0.7, 0.1),
+  "centered": lambda: train.RMSPropOptimizer(
+    _RATE, 0.8, 0.0, _TINY, centered=True
   ),
-  "nesterov": Pair(
-    lambda: train.MomentumOptimizer(_RATE, 0.9, use_nesterov=True),
-    lambda: legacy.SGD(_RATE, 0.9, nesterov=True),
+  "centered_momentum": lambda: train.RMSPropOptimizer(
+    _RATE, 0.8, 0.7, 0.1, centered=True
   ),
-  "rmsprop": Pair(
-    lambda: train.RMSPropOptimizer(_RATE, 0.8, epsilon=_TINY),
-    lambda: legacy.RMSprop(_RATE, 0.8, epsilon=_TINY),
+  "adagrad": lambda: train.AdagradOptimizer(_RATE, 0.3),
+  "adadelta": lambda: train.AdadeltaOptimizer(_RATE, 0.8, 1e-3),
+  "ftrl": lambda: train.FtrlOptimizer(
+    _RATE, -0.5, 0.2, 0.01, 0.02, l2_shrinkage_regularization_strength=0.1
   ),
-  "rmsprop_momentum": Pair(
-    lambda: train.RMSPropOptimizer(_RATE, 0.8, 0.7, 0.1),
-    lambda: legacy.RMSprop(_RATE, 0.8, 0.7, 0.1),
-  ),
-  "centered": Pair(
-    lambda: train.RMSPropOptimizer(_RATE, 0.8, 0.0, _TINY, centered=True),
-    lambda: legacy.RMSprop(_RATE, 0.8, 0.0, _TINY, centered=True),
-  ),
-  "centered_momentum": Pair(
-    lambda: train.RMSPropOptimizer(_RATE, 0.8, 0.7, 0.1, centered=True),
-    lambda: legacy.RMSprop(_RATE, 0.8, 0.7, 0.1, centered=True),
-  ),
-  "adagrad": Pair(
-    lambda: train.AdagradOptimizer(_RATE, 0.3),
-    lambda: legacy.Adagrad(_RATE, 0.3, epsilon=_TINY),
-  ),
-  "adadelta": Pair(
-    lambda: train.AdadeltaOptimizer(_RATE, 0.8, 1e-3),
-    lambda: legacy.Adadelta(_RATE, 0.8, 1e-3),
-  ),
-  "ftrl": Pair(
-    lambda: train.FtrlOptimizer(
-      _RATE, -0.5, 0.2, 0.01, 0.02, l2_shrinkage_regularization_strength=0.1
-    ),
-    lambda: legacy.Ftrl(
-      _RATE, -0.5, 0.2, 0.01, 0.02, l2_shrinkage_regularization_strength=0.1
-    ),
-  ),
-  "adam": Pair(
-    lambda: train.AdamOptimizer(_RATE, 0.8, 0.99),
-    lambda: legacy.Adam(_RATE, 0.8, 0.99, epsilon=1e-8),
-  ),
-  "adamax": Pair(
-    lambda: contrib_rules.AdaMaxOptimizer(_RATE, 0.8, 0.99),
-    lambda: legacy.Adamax(_RATE, 0.8, 0.99, epsilon=1e-8),
-  ),
+  "adam": lambda: train.AdamOptimizer(_RATE, 0.8, 0.99),
+  "adamax": lambda: contrib_rules.AdaMaxOptimizer(_RATE, 0.8, 0.99),
 }
 
 
@@ -234,7 +188,7 @@ def assert_near(got, wanted):
     np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
-NEWER = {
+KERAS = {
   "momentum": lambda k: k.SGD(_RATE, 0.9),
   "nesterov": lambda k: k.SGD(_RATE, 0.9, nesterov=True),
   "rmsprop": lambda k: k.RMSprop(_RATE, 0.8, epsilon=_TINY),
@@ -272,9 +226,7 @@ generations = pytest.mark.parametrize(
 
 def make(keras, name):
   """Returns a function that makes an optimizer of a Keras."""
-  if keras == "legacy":
-    return PAIRS[name].keras
-  return lambda: NEWER[name](GENERATIONS[keras])
+  return lambda: KERAS[name](GENERATIONS[keras])
 
 
 def wrap(keras, optimizer):
@@ -297,10 +249,10 @@ def restore_into(old, make, folder, **kwargs):
 @generations
 @pytest.mark.parametrize(
   ("name", "wrapped"),
-  [(name, False) for name in PAIRS] + [("momentum", True), ("adamax", True)],
+  [(name, False) for name in V1] + [("momentum", True), ("adamax", True)],
 )
 def test_keras_goes_on(name, wrapped, keras, tmp_path):
-  v1, of_keras = PAIRS[name].v1, make(keras, name)
+  v1, of_keras = V1[name], make(keras, name)
   old = trained(scaled(v1) if wrapped else v1)
   report, new = restore_into(
     old, lambda: wrap(keras, of_keras()) if wrapped else of_keras(), tmp_path
@@ -316,7 +268,7 @@ def test_keras_goes_on(name, wrapped, keras, tmp_path):
 @generations
 @pytest.mark.parametrize(
   ("name", "wrapped"),
-  [(name, False) for name in PAIRS] + [("momentum", True), ("adamax", True)],
+  [(name, False) for name in V1] + [("momentum", True), ("adamax", True)],
 )
 def test_tensorflow_1_goes_on(name, wrapped, keras, tmp_path):
   of_keras = make(keras, name)
@@ -325,7 +277,7 @@ def test_tensorflow_1_goes_on(name, wrapped, keras, tmp_path):
   old = cls(lambda: made)
   old.train(0, _STEPS)
   path = old.save(tmp_path)
-  v1 = PAIRS[name].v1
+  v1 = V1[name]
   new = trained(scaled(v1) if wrapped else v1).program
   with new.graph.as_default():
     saver = checkpoint.Saver()
@@ -482,8 +434,7 @@ def averages_of(program):
 def test_averages(keras, wrapped, is_there, tmp_path):
   if keras == "legacy":
     pytest.skip("Legacy optimizers have no averages")
-  pair = PAIRS["adam"]
-  old = Averaged(pair.v1) if is_there else Program(pair.v1)
+  old = (Averaged if is_there else Program)(V1["adam"])
   old.train(0, _STEPS)
 
   def of_keras():
@@ -526,7 +477,7 @@ class TestAccumulation:
   @pytest.mark.parametrize("steps", [True, False])
   @pytest.mark.parametrize("wrapped", [False, True])
   def test_training_goes_on(self, wrapped, steps, tmp_path):
-    old = trained(PAIRS["adam"].v1, steps=steps)
+    old = trained(V1["adam"], steps=steps)
 
     def of_keras():
       return wrap("keras3", self.make()) if wrapped else self.make()
@@ -560,7 +511,7 @@ def test_an_error_says_what_to_do(name, keras, tmp_path):
 
   if name == "lion" and not hasattr(module, "Lion"):
     pytest.skip("A later Keras has it")
-  v1 = momentum if name == "lion" else PAIRS["adam"].v1
+  v1 = momentum if name == "lion" else V1["adam"]
   old = trained(v1)
   with pytest.raises(checkpoint.CheckpointError) as caught:
     restore_into(old, of_keras, tmp_path)
@@ -573,7 +524,7 @@ def test_an_error_says_what_to_do(name, keras, tmp_path):
 @generations
 def test_a_loss_scale_starts_anew(keras, tmp_path):
   """Checks the initial value if the checkpoint has no loss scale."""
-  old = trained(PAIRS["adam"].v1)
+  old = trained(V1["adam"])
 
   def of_keras():
     made = GENERATIONS[keras].Adam(_RATE, 0.8, 0.99, epsilon=1e-8)
@@ -687,7 +638,7 @@ def test_a_name_of_the_users_is_mapped(tmp_path):
   ],
 )
 def test_another_optimizer_is_refused(v1, keras, tmp_path):
-  old, new = trained(PAIRS[v1].v1), KerasProgram(PAIRS[keras].keras)
+  old, new = trained(V1[v1]), KerasProgram(make("legacy", keras))
   new.train(0, 1)
   before = [weight.numpy() for weight in new.weights]
   with pytest.raises(checkpoint.CheckpointError, match="OPTIMIZER_SLOT"):
@@ -707,10 +658,10 @@ def make_unbuilt(keras, name):
   """Makes an optimizer of Keras that has no slots yet, and its pair."""
   module = GENERATIONS[keras]
   if name == "adam":
-    return PAIRS["adam"].v1, module.Adam(_RATE, 0.8, 0.99, epsilon=1e-8)
+    return V1["adam"], module.Adam(_RATE, 0.8, 0.99, epsilon=1e-8)
   if name == "rmsprop":
     made = module.RMSprop(_RATE, 0.8, 0.7, 0.1)
-    return PAIRS["rmsprop_momentum"].v1, made
+    return V1["rmsprop_momentum"], made
   return momentum, module.SGD(_RATE, 0.9)
 
 
@@ -959,8 +910,8 @@ class TestSteps:
   """Tests the number of steps that Keras's optimizer gets."""
 
   def test_powers_tell(self, tmp_path):
-    old = trained(PAIRS["adam"].v1, steps=False)
-    new = KerasProgram(PAIRS["adam"].keras)
+    old = trained(V1["adam"], steps=False)
+    new = KerasProgram(make("legacy", "adam"))
     new.train(90, 91)
     report = checkpoint.restore(None, old.save(tmp_path), new.objects)
     assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
@@ -975,11 +926,11 @@ class TestSteps:
     assert "starts from 0" in "".join(report.notes)
 
   def test_powers_and_step_differ(self, tmp_path):
-    old = Program(PAIRS["adam"].v1)
+    old = Program(V1["adam"])
     old.train(0, _STEPS)
     with old.graph.as_default():
       old.session.run(tf1.train.get_global_step().assign(100))
-    new = KerasProgram(PAIRS["adam"].keras)
+    new = KerasProgram(make("legacy", "adam"))
     new.train(90, 91)
     report = checkpoint.restore(None, old.save(tmp_path), new.objects)
     assert int(new.optimizer.iterations) == 100
@@ -990,7 +941,7 @@ class TestSteps:
 @generations
 def test_other_names_are_listed_to_paste(keras, tmp_path):
   """Checks that the mapping of the message is right, and can be pasted."""
-  old = trained(PAIRS["adam"].v1)
+  old = trained(V1["adam"])
   path = old.save(tmp_path)
   weights = [
     tf.Variable(tf.zeros(shape), name=name.replace("net", "model/net"))

@@ -42,6 +42,7 @@ from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import slots
 from tf_compat_lossscale.checkpoint.matching import MEANINGS
 from tf_compat_lossscale.checkpoint.objects import ObjectGraph
+from tf_compat_lossscale.checkpoint.places import make_place
 from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.places import Wishes
@@ -52,7 +53,7 @@ from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.keras import optimizer_states
 
-_ATTRIBUTES = "/.ATTRIBUTES/"
+_ATTRIBUTES, _SLOT = "/.ATTRIBUTES/", "/.OPTIMIZER_SLOT/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
 _BASES = (names.BASE_OPTIMIZER, "inner_optimizer")
 _DEEPEST = 200  # The length of the path to an optimizer in wrappers.
@@ -161,25 +162,6 @@ def _get_meaning(name: str) -> str:
 
 
 @dataclasses.dataclass
-class _Found:
-  """A variable of the program, and the values in the checkpoint for it.
-
-  Attributes:
-    place: The place, which is called by the path in the objects.
-    keys: Key of a value -> how it was found; '' if by the variable's own path.
-    nodes: The numbers of the nodes for the variable.
-    excuse: Why it may start anew if there is no value.
-    is_slot: Whether it is a slot of an optimizer of TensorFlow 1 or Keras 2.
-  """
-
-  place: Place
-  keys: dict[str, str] = dataclasses.field(default_factory=dict)
-  nodes: set[int] = dataclasses.field(default_factory=set)
-  excuse: str = ""
-  is_slot: bool = False
-
-
-@dataclasses.dataclass
 class _Step:
   """An object to visit.
 
@@ -189,7 +171,7 @@ class _Step:
     path: The object's path.
     name: The name that the object above has for it.
     proof: How the node was found, if not by the path.
-    excuse: As `_Found.excuse`.
+    excuse: Why what is below may start anew if there is no value.
     above: The step before.
     detours: The children that stand in for others, if TensorFlow walks here.
   """
@@ -233,7 +215,9 @@ class _Walk:
   """A walk through a program's objects beside the graph of a checkpoint.
 
   Attributes:
-    found: The variables by `id`.
+    places: The places by `id` of the variable. They are called by the paths in
+      the objects; `why` says why they may start anew.
+    nodes: The numbers of the nodes for each variable, by `id`.
     owners: The optimizers by `id`.
     root: What TensorFlow restores by paths if the layouts differ, else None.
     rules: Pairs of a variable and a value that say how an optimizer of Keras 2
@@ -242,7 +226,8 @@ class _Walk:
 
   def __init__(self, graph: ObjectGraph, objects: Any) -> None:
     self._graph = graph
-    self.found: dict[int, _Found] = {}
+    self.places: dict[int, Place] = {}
+    self.nodes: dict[int, set[int]] = {}
     self.owners: dict[int, _Owner] = {}
     self.rules: list[tuple[Any, int]] = []
     self.root: Any = None
@@ -269,20 +254,19 @@ class _Walk:
 
   def _add(self, step: _Step, is_again: bool) -> None:
     """Adds a variable, or another path of one."""
-    if id(step.item) not in self.found:
-      place = places.make_place(step.path, step.item)
-      self.found[id(step.item)] = _Found(place)
-    found = self.found[id(step.item)]
-    key = self._graph.get_key(step.number)
-    if step.number is None or (key is None and not (is_again and found.keys)):
-      found.excuse = found.excuse or step.excuse
-    if step.number is None or (is_again and found.keys):
+    if id(step.item) not in self.places:
+      self.places[id(step.item)] = make_place(step.path, step.item)
+    place, key = self.places[id(step.item)], self._graph.get_key(step.number)
+    is_known = is_again and bool(place.keys)
+    if step.number is None or (key is None and not is_known):
+      place.why = place.why or step.excuse
+    if step.number is None or is_known:
       return
-    found.nodes.add(step.number)
+    self.nodes.setdefault(id(step.item), set()).add(step.number)
     if key is not None:
-      if not found.keys:
-        found.place.name = step.path
-      found.keys.setdefault(key, step.proof)
+      if not place.keys:
+        place.name = step.path
+      place.keys.setdefault(key, step.proof)
 
   def _list_steps(self, step: _Step) -> Iterator[_Step]:
     """Yields what is below an object."""
@@ -369,30 +353,28 @@ class _Walk:
       found, step = tracking.Detour(above.detours, above.item), above
     self.root = found
 
-  def add_slots(self) -> list[_Found]:
+  def add_slots(self) -> list[Place]:
     """Adds the slots that optimizers have now; returns the new ones."""
     new = []
-    weights = [found for found in self.found.values() if not found.is_slot]
+    weights = [p for p in self.places.values() if _SLOT not in p.name]
     for owner in self.owners.values():
       listed = owner.optimizer.get_slot_names() if owner.has_slots else []
       for name in listed:
         for weight in weights:
-          (variable,) = weight.place.variables
+          variable = weight.variables[0]
           slot = _objects.get_slot(owner.optimizer, variable, name)
-          if slot is None or id(slot) in self.found:
+          if slot is None or id(slot) in self.places:
             continue
-          path = f"{weight.place.name}/.OPTIMIZER_SLOT/{owner.path}/{name}"
-          place = places.make_place(path, slot)
-          found = _Found(place, is_slot=True)
-          self.found[id(slot)] = found
-          new.append(found)
+          place = make_place(f"{weight.name}{_SLOT}{owner.path}/{name}", slot)
+          self.places[id(slot)] = place
+          new.append(place)
           for number, proof in owner.numbers.items():
-            for node in weight.nodes:
+            for node in self.nodes.get(id(variable), ()):
               to = self._graph.slots.get((number, node, name))
               key = self._graph.get_key(to)
               if key is not None:
                 proofs = filter(None, [proof, *weight.keys.values()])
-                found.keys.setdefault(key, next(proofs, ""))
+                place.keys.setdefault(key, next(proofs, ""))
     return new
 
 
@@ -417,15 +399,15 @@ class _Restorer:
     for owner in self._walk.owners.values():
       self._check_optimizer(owner)
     used: dict[str, str] = {}
-    for found in self._walk.found.values():
-      self._decide(found, used)
+    listed = list(self._walk.places.values())
+    for place in listed:
+      self._decide(place, used)
     prefix = self._checkpoint.prefix
     if self._problems:
       raise CheckpointError(
         f"{prefix}: it does not fit, and nothing was restored: "
         + "; ".join(shorten(self._problems))
       )
-    listed = [found.place for found in self._walk.found.values()]
     if self._session is not None:
       for place in listed:
         if names.is_power(place.name, place.spec):
@@ -457,14 +439,14 @@ class _Restorer:
       rules=self._walk.rules,
       before=before,
     )
-    for found in self._walk.add_slots():  # TensorFlow has made them meanwhile.
-      for key, proof in found.keys.items():
-        (report.bridged if proof else report.restored)[found.place.name] = key
+    for place in self._walk.add_slots():  # TensorFlow has made them meanwhile.
+      for key, proof in place.keys.items():
+        (report.bridged if proof else report.restored)[place.name] = key
         if proof:
-          report.proofs[found.place.name] = proof
-      if not found.keys:
-        report.kept[found.place.name] = places.NOT_THERE
-      keys.update(found.keys)
+          report.proofs[place.name] = proof
+      if not place.keys:
+        report.kept[place.name] = places.NOT_THERE
+      keys.update(place.keys)
     report.kept.update(dict.fromkeys(self._find_strangers(), _STRANGE))
     notes = [*report.notes, *notes]
     return dataclasses.replace(
@@ -519,20 +501,20 @@ class _Restorer:
             Place(path, source.spec, beta=beta, source=source)
           )
 
-  def _decide(self, found: _Found, used: dict[str, str]) -> None:
+  def _decide(self, place: Place, used: dict[str, str]) -> None:
     """Decides which value a variable gets, or notes a problem."""
-    place, path = found.place, found.place.name
-    if not found.keys:
-      self._decide_missing(found)
+    path = place.name
+    if not place.keys:
+      self._decide_missing(place)
       return
-    if len(found.keys) > 1:
+    if len(place.keys) > 1:
       self._problems.append(
         f"{path} is one variable here, but several in it "
-        f"({', '.join(found.keys)}): restore objects that have it by one of "
+        f"({', '.join(place.keys)}): restore objects that have it by one of "
         "these paths alone"
       )
       return
-    ((key, proof),) = found.keys.items()
+    ((key, proof),) = place.keys.items()
     other = path if proof == _SHARED else used.setdefault(key, path)
     if other != path:
       self._problems.append(
@@ -544,14 +526,14 @@ class _Restorer:
     problem = place.take(source, proof, self._wishes.cast)
     self._problems += [problem] if problem else []
 
-  def _decide_missing(self, found: _Found) -> None:
+  def _decide_missing(self, place: Place) -> None:
     """Decides about a variable that the checkpoint does not have."""
-    place, path = found.place, found.place.name
-    place.why = found.excuse or places.NOT_THERE
-    if found.excuse == _NOT_USED:
-      place.is_kept = True
+    path, excuse = place.name, place.why
+    place.why = excuse or places.NOT_THERE
+    place.is_kept = excuse == _NOT_USED
+    if place.is_kept:
       return
-    if found.excuse or self._initializes:
+    if excuse or self._initializes:
       if self._session is None:
         place.initial = self._initial.get(id(place.variables[0]))
         if place.initial is None and self._initializes:
@@ -559,8 +541,8 @@ class _Restorer:
       if self._initializes or self._session or place.initial is not None:
         return
     what, hint = path, ""
-    if found.is_slot:
-      weight, _, rest = path.partition("/.OPTIMIZER_SLOT/")
+    if _SLOT in path:
+      weight, _, rest = path.partition(_SLOT)
       owner, _, name = rest.rpartition("/")
       what = f"slot {name!r} of {owner} for {weight}"
     elif len(self._problems) < MOST:
@@ -580,8 +562,8 @@ class _Restorer:
         continue
       weights = [
         variable
-        for found in self._walk.found.values()
-        for variable in found.place.variables
+        for place in self._walk.places.values()
+        for variable in place.variables
         if any(
           _objects.get_slot(owner.optimizer, variable, name) is not None
           for name in owner.optimizer.get_slot_names()
@@ -632,7 +614,7 @@ class _Restorer:
     for owner in self._walk.owners.values():
       if owner.is_v1:
         for variable in optimizers.list_variables(owner.optimizer):
-          if id(variable) not in self._walk.found:
+          if id(variable) not in self._walk.places:
             yield f"{owner.path}/{places.get_name(variable)}"
 
   def _list_unused(self, used: set[str]) -> tuple[str, ...]:

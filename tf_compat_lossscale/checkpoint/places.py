@@ -136,6 +136,8 @@ class Place:
     source: Where its value comes from; None if nothing was found so far.
     why: How the source was found if not by the name, or why there is none.
     initial: Returns the initial value; None if it is not known eagerly.
+    keys: By object, key of a value for it -> how that was found; '' if by the
+      variable's own path.
     is_kept: Whether the variable keeps its value.
   """
 
@@ -149,6 +151,7 @@ class Place:
   source: Source | None = None
   why: str = ""
   initial: Callable[[], Any] | None = None
+  keys: dict[str, str] = dataclasses.field(default_factory=dict)
   is_kept: bool = False
 
   @property
