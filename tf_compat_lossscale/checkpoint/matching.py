@@ -249,11 +249,19 @@ class _Matching:
       heads = [*others, *likely]
       pairs, why = self.pair_by_scope([*mine], heads, False, "loss scale")
       if pairs is None:
-        pairs, why = self.choose_scales(mine, others | likely), _SAME_ORDER
+        why, scales = _SAME_ORDER, (others | likely).items()
+        pairs = self.choose(
+          {name: scale.names for name, scale in mine.items()},
+          {name: scale.names for name, scale in scales},
+        )
+        for scale in mine.values() if not pairs else ():
+          for name in scale.counts:
+            self.here.pop(name, None)
       for name, scale in mine.items():
         self.fill_scale(scale, others.get(pairs.get(name, "")), why)
-    for name in ours.keys() & self.here.keys():
-      spec = self.here[name]
+    for name, spec in ours.items():
+      if name not in self.here:
+        continue  # It is a loss scale's.
       alike = [
         n
         for n, other in self.there.items()
@@ -265,19 +273,6 @@ class _Matching:
         self.choose_alone([name], alike)
       else:
         self.miss(name)
-
-  def choose_scales(
-    self, ours: Mapping[str, ScaleNames], theirs: Mapping[str, ScaleNames]
-  ) -> dict[str, str]:
-    """Chooses among several loss scales, if the caller says `same_order`."""
-    found = self.choose(
-      {name: scale.names for name, scale in ours.items()},
-      {name: scale.names for name, scale in theirs.items()},
-    )
-    for scale in [] if found else ours.values():
-      for name in scale.counts:
-        self.here.pop(name, None)
-    return found
 
   def fill_scale(
     self, scale: ScaleNames, source: ScaleNames | None, why: str
