@@ -917,6 +917,13 @@ class TestSteps:
     assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
     assert "iter is 5, as beta2_power shows" in "".join(report.notes)
 
+  def test_powers_of_other_betas_tell_nothing(self, tmp_path):
+    old = trained(V1["adam"], steps=False)
+    new = KerasProgram(lambda: legacy.Adam(_RATE, 0.9, 0.99))
+    new.train(90, 91)
+    with pytest.raises(checkpoint.CheckpointError, match="optimizer/iter"):
+      checkpoint.restore(None, old.save(tmp_path), new.objects)
+
   def test_others_start_from_0(self, tmp_path):
     old = trained(momentum, steps=False)
     new = KerasProgram(sgd)

@@ -378,7 +378,7 @@ class _Walk:
     return new
 
 
-class _Restorer:
+class _ObjectRestore:
   """A restore of one checkpoint into objects."""
 
   def __init__(
@@ -659,7 +659,7 @@ def restore_objects(
     )
   with session.graph.as_default() if session else contextlib.nullcontext():
     _objects.list_variables(objects)  # Or an error says that there are none.
-    return _Restorer(session, checkpoint, objects, wishes).run()
+    return _ObjectRestore(session, checkpoint, objects, wishes).run()
 
 
 def _is_renamed(meaning: str, here: _Part, there: _Part) -> bool:

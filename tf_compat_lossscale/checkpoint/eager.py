@@ -87,10 +87,10 @@ def restore_by_name(
       "leave a choice, the error shows the mapping to give."
     )
   _objects.list_variables(objects)  # Or an error says that there are none.
-  return _Restorer(checkpoint, objects, wishes, learning_rate).run()
+  return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
 
 
-class _Restorer:
+class _EagerRestore:
   """A restore by name of one checkpoint into objects."""
 
   def __init__(
