@@ -228,6 +228,7 @@ class _EagerRestore:
       betas = tf_optimizers.find_betas(optimizer)
       for variable in tf_optimizers.list_variables(optimizer):
         if id(variable) not in done:
+          done.add(id(variable))
           own = places.get_name(variable)
           place = self._make_place(variable, f"{path}/{own}")
           if names.is_power(own, place.spec):

@@ -109,6 +109,11 @@ def restore(
   arguments.check_word("what", what, WHAT)
   _check_mapping(mapping or {})
   wishes = Wishes(mapping or {}, missing, same_order, cast)
+  if variables is None and session is None and objects is None:
+    raise ValueError(
+      "restore(None, …) needs the objects or the variables to restore, but got "
+      "neither: pass objects=…, variables=… or a session."
+    )
   has_objects = objects is not None and variables is None
   if has_objects:
     _objects.make_trackable(objects)  # Raises an error for what is none.
@@ -124,7 +129,12 @@ def restore(
       return by_object.restore_objects(session, checkpoint, objects, wishes)
     if has_objects and session is None and what == "all":
       return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
-    places = list_places(_list_variables(session, objects, variables))
+    if variables is not None:
+      places = list_places(variables)
+    elif session is not None:
+      places = list_places(_list_global(session))
+    else:
+      places = list_places(_objects.list_variables(objects))
     _excuse(places, what)
     if session is None and objects is not None:
       initial = _objects.find_initial_values(objects)
@@ -144,24 +154,6 @@ def _check_mapping(mapping: Mapping[str, str | None]) -> None:
         "mapping must be a dict from a variable's name to its name in the "
         f"checkpoint, or None, but has {here!r}: {there!r}."
       )
-
-
-def _list_variables(
-  session: tf.compat.v1.Session | None,
-  objects: Any,
-  variables: _Variables | None,
-) -> _Variables:
-  """Returns the variables to restore by name."""
-  if variables is not None:
-    return variables
-  if session is not None:
-    return _list_global(session)
-  if objects is not None:
-    return _objects.list_variables(objects)
-  raise ValueError(
-    "restore(None, …) needs the objects or the variables to restore, but got "
-    "neither: pass objects=…, variables=… or a session."
-  )
 
 
 def list_places(variables: _Variables) -> list[Place]:
