@@ -35,6 +35,12 @@ def of_keras_3(optimizer):
 V1 = {
   "plain": lambda optimizer: optimizer,
   "nvidia": nvidia,
+  "fixed": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
+    optimizer, 4.0
+  ),
+  "contrib": lambda optimizer: tfl.contrib.LossScaleOptimizer(
+    optimizer, tfl.contrib.ExponentialUpdateLossScaleManager(16.0, 2)
+  ),
   "wrapped": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
     optimizer, tfl.DynamicLossScale(8.0)
   ),
@@ -258,6 +264,28 @@ def test_a_restore_that_places_nothing_is_refused(tmp_path):
       None, path, {"x": tfl.DynamicLossScale(), "y": x}, missing="initialize"
     )
   assert float(x) == 2
+
+
+def test_by_object_what_is_not_there(tmp_path):
+  w = tf.Variable([1.0, -1.0])
+  path = tf.train.Checkpoint(w=w).save(str(tmp_path / "c"))
+  w, other = tf.Variable([5.0, 5.0]), tf.Variable(1.0)
+  with pytest.raises(checkpoint.CheckpointError, match=r"ww .*nearest: w"):
+    checkpoint.restore(None, path, {"w": w, "ww": other})
+  assert w.numpy().tolist() == [5, 5]
+  checkpoint.restore(None, path, {"w": w})
+  assert w.numpy().tolist() != [5, 5]
+  with pytest.raises(ValueError, match="by name"):
+    checkpoint.restore(None, path, {"w": w}, what="weights")
+
+
+def test_by_object_of_another_shape(tmp_path):
+  w = tf.Variable([1.0, 2.0])
+  path = tf.train.Checkpoint(w=w).save(str(tmp_path / "ckpt"))
+  for other in (tf.Variable([5.0]), tf.Variable([5.0, 5.0], dtype=tf.float64)):
+    with pytest.raises(checkpoint.CheckpointError, match="but float32"):
+      checkpoint.restore(None, path, {"w": other})
+    assert other.numpy()[0] == 5
 
 
 def test_floats_are_cast_if_asked(tmp_path):

@@ -227,6 +227,17 @@ def test_weights_of_another_dtype(tmp_path):
       checkpoint.restore(session, path, cast=True)
 
 
+def test_eagerly_by_name(path):
+  kernel = tf.Variable([5.0, 5.0], name="dense/kernel")
+  scale = dynamic(2.0)
+  objects = {"kernel": kernel, "scale": scale}
+  report = checkpoint.restore(None, path, objects)
+  assert kernel.numpy().tolist() == [1, 2] and float(scale()) == 64.0
+  assert len(report.restored) == 3
+  with pytest.raises(ValueError, match="needs the objects"):
+    checkpoint.restore(None, path)
+
+
 @pytest.mark.any_release
 def test_objects_of_other_kinds(path):
   """Checks lists, tuples and dicts, and what holds no variable."""
