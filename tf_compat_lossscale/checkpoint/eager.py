@@ -203,25 +203,20 @@ class _EagerRestore:
     done: set[int] = set()
     undecided: list[Undecided] = []
     for weight in self._weights:
-      found: dict[str, list[tuple[int, Place]]] = {}
-      owners: dict[str, Any] = {}
+      made: list[tuple[str, int, Place]] = []  # With the slot's name, number.
       for path, optimizer in self._v1.items():
+        own = tf_optimizers.get_name(optimizer)
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
-          if slot is None or id(slot) in done:
-            continue
-          done.add(id(slot))
-          last = places.get_name(slot).rpartition("/")[2]
-          base, number = _split(last, optimizer)
-          there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
-          found.setdefault(base, []).append(
-            (number, self._make_place(slot, there))
-          )
-          owners[base] = optimizer
-      for base, numbered in found.items():
-        members = [p for _, p in sorted(numbered, key=lambda pair: pair[0])]
-        undecided += self._name_slots(weight, base, owners[base], members)
-        self._places += members
+          if slot is not None and id(slot) not in done:
+            done.add(id(slot))
+            there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
+            place = self._make_place(slot, there)
+            made.append((*_split(place.name, own), place))
+      for base, members in names.group(made, lambda each: each[0]).items():
+        listed = [p for _, _, p in sorted(members, key=lambda each: each[1])]
+        undecided += self._name_slots(weight, base, listed)
+        self._places += listed
     if undecided:
       raise places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
     for path, optimizer in self._v1.items():
@@ -236,7 +231,7 @@ class _EagerRestore:
           self._places.append(place)
 
   def _name_slots(
-    self, weight: Place, base: str, optimizer: Any, members: list[Place]
+    self, weight: Place, base: str, members: list[Place]
   ) -> Iterator[Undecided]:
     """Names a weight's slots of one name as in the checkpoint, if it can.
 
@@ -245,26 +240,23 @@ class _EagerRestore:
     """
     key = self._get_key(weight)
     there = [
-      slot
-      for slot in self._named.list_all(key)
-      if _split(slot.rpartition("/")[2], optimizer)[0] == base
+      name
+      for name in self._named.list_all(key)
+      if _split(name, base)[0] == base
     ]
     if {place.name for place in members} == set(there):
       return
     scopes = {names.split_scope(name)[0] for name in there}
-    if len(there) == len(members) and len(scopes) == 1:
-      there.sort(key=lambda n: _split(n.rpartition("/")[2], optimizer)[1])
-    elif there:
+    if there and (len(there) != len(members) or len(scopes) > 1):
       for place in members:
         place.name, place.has_scope = place.further[0], False
       left = [p.name for p in members if not self._is_mapped(p)]
       if left:
         yield Undecided(left, there)
       return
-    else:
-      there = [
-        f"{key}/{names.add_number(base, i)}" for i in range(len(members))
-      ]
+    there.sort(key=lambda name: _split(name, base)[1])
+    numbers = range(len(members))
+    there = there or [f"{key}/{names.add_number(base, i)}" for i in numbers]
     for place, name in zip(members, there):
       place.name = name
 
@@ -607,13 +599,18 @@ class _EagerRestore:
     logging.warning("%s: %s", self._checkpoint.prefix, self._notes[-1])
 
 
-def _split(name: str, optimizer: Any) -> tuple[str, int]:
-  """Splits the number from a slot's name; the optimizer's may end in one."""
-  own = tf_optimizers.get_name(optimizer)
-  rest = name.removeprefix(own)
-  if name.startswith(own) and (not rest or rest[1:].isdecimal()):
+def _split(name: str, own: str) -> tuple[str, int]:
+  """Splits scope and number from a slot's name: `w/Adam_1` -> `Adam`, 1.
+
+  Args:
+    name: The slot's name.
+    own: The optimizer's name, which may end in a number.
+  """
+  last = names.split_scope(name)[1]
+  rest = last.removeprefix(own)
+  if last.startswith(own) and (not rest or rest[1:].isdecimal()):
     return own, int(rest[1:] or 0)
-  return names.split_number(name)
+  return names.split_number(last)
 
 
 def _list_own(optimizer: Any) -> list[Any]:
