@@ -456,7 +456,7 @@ class _ObjectRestore:
   def _check_optimizer(self, owner: _Owner) -> None:
     """Checks that slots of one name have one meaning, and finds betas."""
     optimizer, nodes = owner.optimizer, owner.numbers
-    kind = slots.find_kind(cls.__name__ for cls in type(optimizer).__mro__)
+    kind = slots.find_kind_of_optimizer(optimizer)
     children = {name for n in nodes for name in self._graph.children[n]}
     there = {name for n, _, name in self._graph.slots if n in nodes}
     if owner.has_slots:

@@ -267,7 +267,7 @@ class _EagerRestore:
       The places of the loss scale.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    kind = slots.find_kind(c.__name__ for c in type(inner).__mro__) or ""
+    kind = slots.find_kind_of_optimizer(inner) or ""
     left = {id(variable): variable for variable in _list_own(optimizer)}
 
     def add(variable: Any, there: str = "") -> Place:
@@ -581,7 +581,7 @@ class _EagerRestore:
     new += [
       type(each).__name__
       for each in self._v1.values()
-      if not each.get_slot_names()
+      if not each.get_slot_names() and slots.find_kind_of_optimizer(each)
     ]
     if not lost or not (self._keras or self._v1):
       return

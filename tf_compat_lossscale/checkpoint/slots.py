@@ -172,6 +172,11 @@ def find_kind(names_of_classes: Iterable[str]) -> str | None:
   return None
 
 
+def find_kind_of_optimizer(optimizer: object) -> str | None:
+  """Returns the same for an optimizer, by its class."""
+  return find_kind(cls.__name__ for cls in type(optimizer).__mro__)
+
+
 class NamedSlots:
   """The slots of TensorFlow 1's optimizers among variables by name."""
 
