@@ -49,8 +49,8 @@ ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 # The same of TensorFlow 1's optimizers in object graphs, if they differ.
 _ROLES_OF_V1 = {
-  "Adadelta": {"accum", "accum_update"},
-  "Ftrl": {"accum", "linear"},
+  frozenset({"accum", "accum_update"}): "Adadelta",
+  frozenset({"accum", "linear"}): "Ftrl",
 }
 # Further names of slots -> the optimizer with the same slots. Weight decay is
 # no slot.
@@ -137,8 +137,8 @@ _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
 
 def find_kind_of_roles(roles: Collection[str]) -> str:
   """Returns the key of `ROLES` whose slots have these roles; '' if none has."""
-  if set(roles) in _ROLES_OF_V1.values():
-    return next(k for k, own in _ROLES_OF_V1.items() if own == set(roles))
+  if frozenset(roles) in _ROLES_OF_V1:
+    return _ROLES_OF_V1[frozenset(roles)]
   for kind, (*_, most) in ROLES.items():
     is_part = kind == "RMSProp" and "rms" in roles and set(roles) < set(most)
     if is_part or set(roles) == set(most):
