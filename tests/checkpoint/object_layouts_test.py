@@ -231,17 +231,6 @@ def test_lists_and_tuples_are_walked(tmp_path):
   report = checkpoint.restore(None, path, {"w": [c, (d,)]})
   assert (float(c), float(d)) == (1, 2)
   assert set(report.restored) == {"w/0", "w/1/0"}
-  with tf.Graph().as_default(), tf1.Session() as session:
-    a, b = (
-      tf1.get_variable(n, initializer=v) for n, v in zip("ab", (3.0, 4.0))
-    )
-    session.run(tf1.global_variables_initializer())
-    path = tf1.train.Saver().save(session, str(tmp_path / "by_name"))
-  e, f = tf.Variable(0.0, name="a"), tf.Variable(0.0, name="b")
-  for objects in ([e, f], (e, f), {"w": [e, {"b": f}]}):
-    e.assign(0), f.assign(0)
-    checkpoint.restore(None, path, objects)
-    assert (float(e), float(f)) == (3, 4)
 
 
 @pytest.mark.parametrize(
