@@ -389,6 +389,13 @@ class _ObjectRestore:
     self._initializes = wishes.missing == "initialize"
     self._graph = ObjectGraph(checkpoint)
     self._walk = _Walk(self._graph, objects)
+    self._keys = {
+      attribute.checkpoint_key
+      for node in self._graph.nodes
+      for attribute in node.attributes
+      if attribute.checkpoint_key in checkpoint.specs
+      and not attribute.checkpoint_key.startswith("save_counter/")
+    }
     self._problems: list[str] = []
     self._powers: list[Place] = []  # Of eager optimizers.
     self._initial = _objects.find_initial_values(objects)
@@ -408,10 +415,6 @@ class _ObjectRestore:
         f"{prefix}: it does not fit, and nothing was restored: "
         + "; ".join(shorten(self._problems))
       )
-    if self._session is not None:
-      for place in listed:
-        if names.is_power(place.name, place.spec):
-          place.beta = places.find_beta(place.variables[0])
     keys = {place.source.key for place in listed if place.source is not None}
     if not keys:
       raise CheckpointError(
@@ -430,12 +433,13 @@ class _ObjectRestore:
     before: Callable[[], None] | None = None
     if self._session is None and casts:
       notes += self._refuse_to_cast_later()
-    elif self._session is None and self._list_unused(keys):
+    elif self._session is None and not self._keys <= keys:
       before = lambda: notes.extend(self._restore_later())  # noqa: E731
     report = places.fill(
       self._session,
       self._checkpoint,
       listed,
+      keys=self._keys,
       rules=self._walk.rules,
       before=before,
     )
@@ -448,9 +452,10 @@ class _ObjectRestore:
         report.kept[place.name] = places.NOT_THERE
       keys.update(place.keys)
     report.kept.update(dict.fromkeys(self._find_strangers(), _STRANGE))
-    notes = [*report.notes, *notes]
     return dataclasses.replace(
-      report, unused=self._list_unused(keys), notes=tuple(notes)
+      report,
+      unused=tuple(key for key in report.unused if key not in keys),
+      notes=(*report.notes, *notes),
     )
 
   def _check_optimizer(self, owner: _Owner) -> None:
@@ -616,17 +621,6 @@ class _ObjectRestore:
         for variable in optimizers.list_variables(owner.optimizer):
           if id(variable) not in self._walk.places:
             yield f"{owner.path}/{places.get_name(variable)}"
-
-  def _list_unused(self, used: set[str]) -> tuple[str, ...]:
-    """Returns the keys of values that no variable got."""
-    keys = {
-      attribute.checkpoint_key
-      for node in self._graph.nodes
-      for attribute in node.attributes
-      if attribute.checkpoint_key in self._checkpoint.specs
-      and not attribute.checkpoint_key.startswith("save_counter/")
-    }
-    return tuple(sorted(keys - used))
 
 
 def restore_objects(

@@ -201,8 +201,9 @@ def make_place(name: str, variable: Any, **attributes: Any) -> Place:
   part = tracking.find_slice(variable)
   shape = tf.TensorShape(part.full_shape if part else variable.shape)
   dims = tuple(shape.as_list()) if shape.rank is not None else (None,)
-  dtype = tf.as_dtype(variable.dtype).base_dtype.name
-  return Place(name, TensorSpec(dtype, dims), [variable], **attributes)
+  spec = TensorSpec(tf.as_dtype(variable.dtype).base_dtype.name, dims)
+  beta = _find_beta(variable) if names.is_power(name, spec) else 0.0
+  return Place(name, spec, [variable], beta=beta, **attributes)
 
 
 def list_sources(checkpoint: Checkpoint) -> dict[str, Source]:
@@ -219,7 +220,7 @@ def get_name(variable: Any) -> str:
   return str(path or variable.name.split(":")[0])
 
 
-def find_beta(variable: Any) -> float:
+def _find_beta(variable: Any) -> float:
   """Returns a number from which a graph's variable starts; 0 if unknown."""
   initializer = getattr(variable, "initializer", None)
   inputs = list(getattr(initializer, "inputs", ()))

@@ -173,9 +173,6 @@ def list_places(variables: _Variables) -> list[Place]:
         )
       if known is not place:
         known.variables.append(variable)
-  for place in found.values():
-    if names.is_power(place.name, place.spec):
-      place.beta = _places.find_beta(place.variables[0])
   return list(found.values())
 
 
