@@ -341,7 +341,9 @@ def test_what_looks_like_a_loss_scale(tmp_path):
     assert not result.renamed and not result.dropped and not result.added
   own = {"loss_scale": 2.0, "good_steps_1": 3, "bad_steps": 4}
   source = save(tmp_path, "w", **_SCALE, **own)
-  with pytest.raises(checkpoint.CheckpointError, match="--map NAME=NAME"):
+  with pytest.raises(
+    checkpoint.CheckpointError, match="--map good_steps_1=good_steps_1"
+  ):
     checkpoint.convert(source, tmp_path / "a", "fp32")
   result = checkpoint.convert(
     source, tmp_path / "a", "fp32", mapping={"loss_scale": "loss_scale"}

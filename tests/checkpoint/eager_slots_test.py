@@ -208,6 +208,82 @@ def test_two_optimizers_of_one_kind(tmp_path):
   assert_near(got, wanted)
 
 
+def test_several_optimizers_of_one_name_on_one_weight(tmp_path):
+  """Checks that slots are not taken if there are more or fewer optimizers."""
+
+  def make(count):
+    return [train.AdamOptimizer(0.1) for _ in range(count)]
+
+  def save(count):
+    with tf.Graph().as_default(), tf1.Session() as session:
+      w = tf1.get_variable("net/w", initializer=[1.0, 2.0], use_resource=True)
+      steps = [each.minimize(loss_of([w]), None, [w]) for each in make(count)]
+      session.run(tf1.global_variables_initializer())
+      for i, step in enumerate(steps):
+        for _ in range(i + 1):
+          session.run(step)
+      return train.Saver().save(session, str(tmp_path / f"model{count}"))
+
+  def objects_of(count, name):
+    weight = tf.Variable([0.0, 0.0], name=name)
+    made = make(count)
+    for optimizer in made:
+      build(optimizer, [weight])
+    return {"w": weight} | {f"o{i}": each for i, each in enumerate(made)}
+
+  two = save(2)
+  objects = objects_of(1, "net/w")
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    checkpoint.restore(None, two, objects)
+  for i in ("", "_1", "_2", "_3"):
+    assert f"net/w/Adam{i}" in str(error.value)
+  assert "'w/.OPTIMIZER_SLOT/o0/m': ..." in str(error.value)
+  mapping = {
+    "w/.OPTIMIZER_SLOT/o0/m": "net/w/Adam_2",
+    "w/.OPTIMIZER_SLOT/o0/v": "net/w/Adam_3",
+    "beta1_power": "beta1_power_1",
+  }
+  checkpoint.restore(None, two, objects, mapping=mapping)
+  reader = tf.train.load_checkpoint(two)
+  slot = objects["o0"].get_slot(objects["w"], "m").numpy()
+  np.testing.assert_array_equal(slot, reader.get_tensor("net/w/Adam_2"))
+  # As many slots are in one order; their powers' names are ambiguous.
+  objects = objects_of(2, "other")
+  mapping = {"other": "net/w"}
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    checkpoint.restore(None, two, objects, mapping=mapping)
+  for i in (0, 1):
+    assert f"'o{i}/beta1_power': ..." in str(error.value)
+    mapping[f"o{i}/beta1_power"] = "beta1_power" + "_1" * i
+  with pytest.raises(ValueError, match="same_order is for a session"):
+    checkpoint.restore(None, two, objects, same_order=True)
+  checkpoint.restore(None, two, objects, mapping=mapping)
+  slot = objects["o1"].get_slot(objects["w"], "m").numpy()
+  np.testing.assert_array_equal(slot, reader.get_tensor("net/w/Adam_2"))
+
+
+@pytest.mark.parametrize("wrapped", ["plain", "dynamic"])
+def test_powers_of_other_betas(wrapped, tmp_path):
+  """Checks powers by name, and by object before and after the first step."""
+
+  def make(beta):
+    return WRAPPERS[wrapped](train.AdamOptimizer(0.1, beta))
+
+  path, _ = run_old(lambda: make(0.5), tmp_path)
+  weights, optimizer = make_weights(), make(0.5)
+  build(optimizer, weights)
+  root = tf.train.Checkpoint(**make_objects(weights, optimizer=optimizer))
+  paths = [path, root.save(str(tmp_path / "objects"))]
+  for number, begun in ((0, True), (1, True), (1, False)):
+    weights, optimizer = make_weights(), make(0.9)
+    objects = make_objects(weights, optimizer=optimizer)
+    if begun:
+      build(optimizer, weights)
+    with pytest.raises(checkpoint.CheckpointError, match="another optimizer's"):
+      checkpoint.restore(None, paths[number], objects)
+    assert_near(weights, make_weights())
+
+
 def test_slots_of_another_optimizer(tmp_path, caplog):
   """Checks that slots without an optimizer are refused, or noted."""
   path, _ = run_old(OPTIMIZERS["momentum"], tmp_path)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests restores by object into objects that are laid out otherwise."""
 
+import contextlib
+
 import helpers
 import numpy as np
 import pytest
@@ -33,6 +35,12 @@ def of_keras_3(optimizer):
 V1 = {
   "plain": lambda optimizer: optimizer,
   "nvidia": nvidia,
+  "fixed": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
+    optimizer, 4.0
+  ),
+  "contrib": lambda optimizer: tfl.contrib.LossScaleOptimizer(
+    optimizer, tfl.contrib.ExponentialUpdateLossScaleManager(16.0, 2)
+  ),
   "wrapped": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
     optimizer, tfl.DynamicLossScale(8.0)
   ),
@@ -191,6 +199,31 @@ def test_other_kinds_are_refused(there, here, tmp_path):
   np.testing.assert_array_equal(new["w"], before)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("graph", [False, True])
+def test_slots_of_one_name_and_another_meaning(graph, begun, tmp_path):
+  """Checks that RMSProp's momentum is not Momentum's."""
+  w = tf.Variable([1.0, 2.0])
+  old = tf1.train.RMSPropOptimizer(0.1, momentum=0.5)
+  old.minimize(loss_of(w), var_list=[w])
+  path = tf.train.Checkpoint(optimizer=old, w=w).save(str(tmp_path / "c"))
+  with contextlib.ExitStack() as stack:
+    session = None
+    if graph:
+      stack.enter_context(tf.Graph().as_default())
+      session = stack.enter_context(tf1.Session())
+    w = tf1.Variable([3.0, 4.0], use_resource=True)
+    new = tf1.train.MomentumOptimizer(0.1, 0.9)
+    if begun or graph:
+      loss = loss_of(w)
+      new.minimize(loss() if graph else loss, var_list=[w])
+    for missing in ("error", "initialize"):
+      with pytest.raises(checkpoint.CheckpointError, match="RMSProp in it"):
+        checkpoint.restore(
+          session, path, {"optimizer": new, "w": w}, missing=missing
+        )
+
+
 def test_lists_and_tuples_are_walked(tmp_path):
   a, b = tf.Variable(1.0, name="a"), tf.Variable(2.0, name="b")
   path = tf.train.Checkpoint(w=[a, (b,)]).save(str(tmp_path / "c"))
@@ -198,17 +231,6 @@ def test_lists_and_tuples_are_walked(tmp_path):
   report = checkpoint.restore(None, path, {"w": [c, (d,)]})
   assert (float(c), float(d)) == (1, 2)
   assert set(report.restored) == {"w/0", "w/1/0"}
-  with tf.Graph().as_default(), tf1.Session() as session:
-    a, b = (
-      tf1.get_variable(n, initializer=v) for n, v in zip("ab", (3.0, 4.0))
-    )
-    session.run(tf1.global_variables_initializer())
-    path = tf1.train.Saver().save(session, str(tmp_path / "by_name"))
-  e, f = tf.Variable(0.0, name="a"), tf.Variable(0.0, name="b")
-  for objects in ([e, f], (e, f), {"w": [e, {"b": f}]}):
-    e.assign(0), f.assign(0)
-    checkpoint.restore(None, path, objects)
-    assert (float(e), float(f)) == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -233,6 +255,28 @@ def test_a_restore_that_places_nothing_is_refused(tmp_path):
   assert float(x) == 2
 
 
+def test_by_object_what_is_not_there(tmp_path):
+  w = tf.Variable([1.0, -1.0])
+  path = tf.train.Checkpoint(w=w).save(str(tmp_path / "c"))
+  w, other = tf.Variable([5.0, 5.0]), tf.Variable(1.0)
+  with pytest.raises(checkpoint.CheckpointError, match=r"ww .*nearest: w"):
+    checkpoint.restore(None, path, {"w": w, "ww": other})
+  assert w.numpy().tolist() == [5, 5]
+  checkpoint.restore(None, path, {"w": w})
+  assert w.numpy().tolist() != [5, 5]
+  with pytest.raises(ValueError, match="by name"):
+    checkpoint.restore(None, path, {"w": w}, what="weights")
+
+
+def test_by_object_of_another_shape(tmp_path):
+  w = tf.Variable([1.0, 2.0])
+  path = tf.train.Checkpoint(w=w).save(str(tmp_path / "ckpt"))
+  for other in (tf.Variable([5.0]), tf.Variable([5.0, 5.0], dtype=tf.float64)):
+    with pytest.raises(checkpoint.CheckpointError, match="but float32"):
+      checkpoint.restore(None, path, {"w": other})
+    assert other.numpy()[0] == 5
+
+
 def test_floats_are_cast_if_asked(tmp_path):
   w = tf.Variable([1.5, 2.5], dtype=tf.float16)
   path = tf.train.Checkpoint(w=w).save(str(tmp_path / "c"))
@@ -241,6 +285,30 @@ def test_floats_are_cast_if_asked(tmp_path):
     checkpoint.restore(None, path, new)
   checkpoint.restore(None, path, new, cast=True)
   assert new["w"].numpy().tolist() == [1.5, 2.5]
+
+
+def test_no_slot_is_lost_by_a_cast(tmp_path):
+  """Checks optimizers that create their slots after the restore."""
+
+  def make(dtype, begun):
+    w = tf.Variable([1.0, 2.0], dtype=dtype)
+    optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
+    if begun:
+      optimizer.apply_gradients([(tf.zeros_like(w), w)])
+    return {"optimizer": optimizer, "w": w}
+
+  old = make(tf.float16, True)
+  old["optimizer"].get_slot(old["w"], "momentum").assign([3.0, 4.0])
+  path = tf.train.Checkpoint(**old).save(str(tmp_path / "c"))
+  new = make(tf.float32, False)
+  new["w"].assign([0.0, 0.0])
+  with pytest.raises(checkpoint.CheckpointError, match="before its first step"):
+    checkpoint.restore(None, path, new, cast=True)
+  assert new["w"].numpy().tolist() == [0, 0]
+  new["optimizer"].apply_gradients([(tf.zeros([2]), new["w"])])
+  checkpoint.restore(None, path, new, cast=True)
+  slot = new["optimizer"].get_slot(new["w"], "momentum")
+  assert slot.numpy().tolist() == [3, 4]
 
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import objects as restoring
-from tf_compat_lossscale.checkpoint import reading
 
 tf1 = tf.compat.v1
 _STATE = {"scale", "good", "bad"}
@@ -89,8 +87,13 @@ def test_any_optimizers(there, here, tmp_path):
     before = model.values()
     try:
       report = model.restore(path, missing=missing)
-    except checkpoint.CheckpointError:
-      assert missing == "error" and model.values() == before
+    except checkpoint.CheckpointError as error:
+      assert model.values() == before
+      if "have other meanings" in str(error):
+        inners = [{a[0], b[0]} for a, b in zip(source, target)]
+        assert {"momentum", "rmsprop"} in inners
+        return
+      assert missing == "error"
       wanted = {role for role in before if role.split("/")[1] not in _STATE}
       assert wanted - set(truth)
       return
@@ -151,16 +154,16 @@ def _outer_and_variables(model):
 def test_what_cannot_be_initialized_eagerly(tmp_path):
   w, x = tf.Variable(1.0), tf.Variable(2.0)
   path = tf.train.Checkpoint(w=w).save(str(tmp_path / "ckpt"))
-  report = restoring.restore_objects(
-    None, reading.Checkpoint(path), {"w": w, "x": x}, "initialize"
+  report = checkpoint.restore(
+    None, path, {"w": w, "x": x}, missing="initialize"
   )
   assert list(report.kept) == ["x"] and list(report.restored) == ["w"]
   with tf.Graph().as_default(), tf1.Session() as session:
     w = tf1.Variable(5.0, use_resource=True)
     x = tf1.Variable(2.0, use_resource=True)
     session.run(x.assign(3.0))
-    report = restoring.restore_objects(
-      session, reading.Checkpoint(path), {"w": w, "x": x}, "initialize"
+    report = checkpoint.restore(
+      session, path, {"w": w, "x": x}, missing="initialize"
     )
     assert list(report.initialized) == ["x"]
     assert session.run([w, x]) == [1.0, 2.0]
@@ -187,15 +190,6 @@ def test_slots_of_variables_that_are_no_objects(tmp_path):
   for role in ("0/b", "0/b/m", "0/b/v"):
     assert model.values()[role] == before[role]
   assert "b0/.ATTRIBUTES/VARIABLE_VALUE" in report.unused
-
-
-def test_slots_that_are_made_by_restoring(tmp_path):
-  path, truth = saved([("adam", "dynamic")], tmp_path)
-  model = Model([("adam", "plain")])
-  report = model.restore(path)
-  assert "w0/.OPTIMIZER_SLOT/opt0/m" in report.bridged
-  assert_complete(report, model)
-  assert model.values()["0/w/m"] == truth["0/w/m"]
 
 
 @pytest.mark.any_release

@@ -110,6 +110,25 @@ def test_another_optimizer(tmp_path):
       checkpoint.restore(session, path, what="some")
 
 
+def test_an_initial_value_that_fails(path):
+  """Checks that nothing is restored then, and the one that needs others."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    kernel = variable("dense/kernel", [5, 5])
+    double = tf1.Variable(kernel.read_value() * 2, name="double")
+    session.run(kernel.initializer)
+    report = checkpoint.restore(session, path, missing="initialize")
+    assert list(report.initialized) == ["double"]
+    assert session.run(double).tolist() == [2, 4]
+    session.run(kernel.assign([5, 5]))
+    wrong = tf1.placeholder(tf.float32, [2])
+    tf1.Variable(tf.debugging.check_numerics(wrong, "no"), name="wrong")
+    with pytest.raises(
+      checkpoint.CheckpointError, match=r"nothing was restored.*feed a value"
+    ):
+      checkpoint.restore(session, path, missing="initialize")
+    assert session.run(kernel).tolist() == [5, 5]
+
+
 def test_partitioned_variables(tmp_path):
   def build():
     with tf1.variable_scope(
@@ -208,6 +227,17 @@ def test_weights_of_another_dtype(tmp_path):
       checkpoint.restore(session, path, cast=True)
 
 
+def test_eagerly_by_name(path):
+  kernel = tf.Variable([5.0, 5.0], name="dense/kernel")
+  scale = dynamic(2.0)
+  objects = {"kernel": kernel, "scale": scale}
+  report = checkpoint.restore(None, path, objects)
+  assert kernel.numpy().tolist() == [1, 2] and float(scale()) == 64.0
+  assert len(report.restored) == 3
+  with pytest.raises(ValueError, match="needs the objects"):
+    checkpoint.restore(None, path)
+
+
 @pytest.mark.any_release
 def test_objects_of_other_kinds(path):
   """Checks lists, tuples and dicts, and what holds no variable."""
@@ -245,6 +275,37 @@ def test_damaged_data_is_not_assigned(path):
       checkpoint.restore(session, path)
     assert session.run(kernel).tolist() == [5, 5]
     assert session.run(scale()) == 2.0
+
+
+@pytest.mark.any_release
+def test_optimizers_in_another_order(tmp_path):
+  """Checks that equal names of other optimizers show in the powers' values."""
+
+  def build(betas):
+    w = variable("w", [1.0, 2.0])
+    for beta in betas:
+      tf1.train.AdamOptimizer(0.1, beta1=beta).minimize(w * w, var_list=[w])
+
+  betas = (0.5, 0.9)
+  path = save(tmp_path, lambda: build(betas))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    build(betas)
+    checkpoint.restore(session, path)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    build(betas[::-1])
+    session.run([v.initializer for v in tf1.global_variables()])
+    before = session.run(tf1.global_variables())
+    for saver in (checkpoint.restore, checkpoint.Saver().restore):
+      with pytest.raises(
+        checkpoint.CheckpointError,
+        match=r"are another optimizer's.*mapping=\{'beta1_power'",
+      ):
+        saver(session, path)
+    after = session.run(tf1.global_variables())
+    assert all(np.array_equal(*pair) for pair in zip(before, after))
+    # The caller may know better: the program has other betas now.
+    mapping = {n: n for n in ("beta1_power", "beta1_power_1")}
+    checkpoint.restore(session, path, mapping=mapping)
 
 
 if __name__ == "__main__":

@@ -118,15 +118,5 @@ def test_graphs_that_do_not_show_it(how, tmp_path):
     assert read("w") == 5
 
 
-def test_one_key_of_several_variables():
-  with tf.Graph().as_default() as graph:
-    name = tf1.placeholder_with_default("model", [], "name")
-    v, w, x = (variable(f"v{i}", 1.0) for i in range(3))
-    both = restored(name, "both")
-    assigns = [v.assign(both), w.assign(both), x.assign(restored(name, "x"))]
-    found = saver_keys.find_saved(graph, saver_def_of("name", assigns))
-  assert found == ({"x": [x]}, ["both"])
-
-
 if __name__ == "__main__":
   helpers.main()

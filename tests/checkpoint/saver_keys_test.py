@@ -13,13 +13,11 @@ from tensorflow.python.training import saver as tf_saver
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint import saver_keys
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 
 tf1 = tf.compat.v1
-_METAS = sorted(helpers.GOLDENS.rglob("*.meta"))
 _kinds = pytest.mark.parametrize("resource", [False, True])
 
 
@@ -97,33 +95,6 @@ def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
     assert "w" not in found.variables
 
 
-@pytest.mark.parametrize(
-  "meta", _METAS, ids=lambda path: str(path.parent)[-40:]
-)
-@pytest.mark.parametrize("scope", [None, "imported"])
-def test_goldens(meta, scope):
-  """Checks savers of old releases, whose keys are the variables' names."""
-  with tf.Graph().as_default() as graph:
-    saver = checkpoint.import_meta_graph(meta, import_scope=scope)
-    found = saver_keys.find_saved(graph, saver.saver_def)
-    ours = tf1.global_variables()
-    prefix = f"{scope}/" if scope else ""
-    assert not found.others
-    keys = {
-      v.op.name: prefix + key
-      for key, parts in found.variables.items()
-      for v in parts
-    }
-    if "partitioned" not in str(meta):
-      assert list(keys) == list(keys.values())  # Also in their order.
-    assert keys == {
-      v.op.name: part.full_name
-      if (part := tracking.find_slice(v))
-      else v.op.name
-      for v in ours
-    }
-
-
 def devices(rng):
   return tf.device(rng.choice([None, "/cpu:0", "/cpu:1"]))
 
@@ -192,10 +163,8 @@ def test_random_savers(case, tmp_path):
     # A restore expects the dtypes and shapes in the checkpoint.
     session.run(tf1.global_variables_initializer())
     opened = Checkpoint(path)
-    targets = restoring.Targets(found.variables)
-    assert set(targets.tensors) == set(opened.specs)
-    for name, tensor in targets.tensors.items():
-      assert tensor == opened.specs[name]
+    listed = restoring.list_places(found.variables)
+    assert {place.name: place.spec for place in listed} == opened.specs
 
 
 @_kinds

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.checkpoint import objects
-from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
 INNER = {
@@ -115,6 +114,4 @@ class Model:
 
   def restore(self, path, **kwargs):
     """Restores the model by object; returns the report."""
-    return objects.restore_objects(
-      self.session, reading.Checkpoint(path), self.objects, **kwargs
-    )
+    return checkpoint.restore(self.session, path, self.objects, **kwargs)

@@ -18,7 +18,7 @@ from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import renaming
 from tf_compat_lossscale.checkpoint import weights
 from tf_compat_lossscale.checkpoint import writing
-from tf_compat_lossscale.checkpoint.matching import Source
+from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec

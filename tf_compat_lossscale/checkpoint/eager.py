@@ -6,7 +6,6 @@ The optimizers may be TensorFlow 1's or Keras's; `slots` has the table.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterator
 import dataclasses
 import difflib
@@ -19,53 +18,41 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core.tf import optimizers as tf_optimizers
-from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import objects as walking
+from tf_compat_lossscale.checkpoint import objects as _objects
+from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import slots
-from tf_compat_lossscale.checkpoint.matching import Source
-from tf_compat_lossscale.checkpoint.matching import Wishes
+from tf_compat_lossscale.checkpoint.places import Place
+from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint.places import Undecided
+from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
-from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import Report
+from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.keras import optimizer_states
 
-_BUILD = "optimizer.apply_gradients([(tf.zeros_like(w), w) for w in variables])"
 _SAME = "what TensorFlow 1 has for the same"
 _NOT_CORRECTED = (
   "BERT's optimizers do not correct their slots for the first steps, as "
   "Keras's do: the first steps differ unless iterations is large"
 )
-_KEPT = "the checkpoint does not have it, and its initial value is not known"
 _HYPER = "a hyperparameter is the program's"
 _PRODUCT = "computed from the steps: Keras's Nadam has a schedule of momentums"
 _SCHEDULED = "what the schedule gives for that step"
+_AVERAGE = "the weight, whose average starts from it"
+_NO_SUM = "no gradient is accumulated between two steps"
 _LEGACY_PRODUCT = slots.PRODUCTS[0]  # Of the Nadam with `schedule_decay`.
-_FACTOR = "multiplied by {:g}, {}"
+_FACTOR = "multiplied by {:g}, the negative learning rate"
+_UNFIT = "it does not fit, and nothing was restored"
 
 
-class _Wanted(NamedTuple):
-  """A variable of the program.
+class _Steps(NamedTuple):
+  """A number of steps, and the key that it was found by."""
 
-  Attributes:
-    variable: The variable.
-    path: Its path in the objects.
-    name: Its own name.
-    spec: The dtype and shape that its value is to have.
-  """
-
-  variable: Any
-  path: str
-  name: str
-  spec: TensorSpec
-
-
-def _make_wanted(variable: Any, path: str) -> _Wanted:
-  dtype = tf.as_dtype(variable.dtype).base_dtype.name
-  shape = tuple(tf.TensorShape(variable.shape).as_list())
-  return _Wanted(variable, path, _name(variable), TensorSpec(dtype, shape))
+  number: int
+  key: str
 
 
 def restore_by_name(
@@ -93,10 +80,17 @@ def restore_by_name(
       assigned.
     ValueError: The mapping is wrong, or the objects have no variables.
   """
-  return _Restorer(checkpoint, objects, wishes, learning_rate).run()
+  if wishes.same_order:
+    raise ValueError(
+      "same_order is for a session or for variables: objects do not show the "
+      "order in which their optimizers were created. Leave it out; if names "
+      "leave a choice, the error shows the mapping to give."
+    )
+  _objects.list_variables(objects)  # Or an error says that there are none.
+  return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
 
 
-class _Restorer:
+class _EagerRestore:
   """A restore by name of one checkpoint into objects."""
 
   def __init__(
@@ -106,125 +100,97 @@ class _Restorer:
     wishes: Wishes,
     learning_rate: float | None,
   ) -> None:
-    self._checkpoint, self._objects = checkpoint, objects
-    self._wishes, self._rate = wishes, learning_rate
-    self._sources = {
-      name: Source(key, checkpoint.specs[key])
-      for name, key in names.list_keys(checkpoint).items()
-    }
+    self._checkpoint, self._wishes = checkpoint, wishes
+    self._rate = learning_rate
+    self._sources = places.list_sources(checkpoint)
     self._named = slots.NamedSlots(self._sources)
-    self._wanted: dict[str, _Wanted] = {}  # By the name that it has there.
-    # By the names in `_wanted`:
-    self._mapping: dict[str, str | None] = {}
-    self._reasons: dict[str, str] = {}
-    self._factors: dict[str, float] = {}
-    self._kept: dict[str, str] = {}  # By path.
+    self._initial = _objects.find_initial_values(objects)
     self._notes: list[str] = []
-    walking.list_variables(objects)  # Or an error says that there are none.
-    self._items = list(walking.walk_paths(objects))
-    self._paths = {id(item): path for path, item in self._items}
-    self._keras = self._list_keras()
-    self._v1 = self._list_v1()
+    items = list(_objects.walk(objects))
+    self._paths = {id(item): path for path, item in items}
+    keras = [each for each in items if _objects.is_keras_optimizer(each[1])]
+    wrapped = {id(getattr(item, "inner_optimizer", None)) for _, item in keras}
+    # Path -> optimizer of Keras, without those in wrappers.
+    self._keras = {
+      path: item for path, item in keras if id(item) not in wrapped
+    }
+    # Path -> optimizer of TensorFlow 1, without wrappers.
+    self._v1: dict[str, Any] = {}
+    for path, item in items:
+      if isinstance(item, tf.compat.v1.train.Optimizer):
+        inner = list(optimizer_kinds.walk(item))[-1]
+        self._v1[self._paths.get(id(inner), path)] = inner
     known = {id(v) for each in self._keras.values() for v in _list_own(each)}
     known |= {
       id(variable)
-      for optimizer in self._v1
+      for optimizer in self._v1.values()
       for variable in tf_optimizers.list_variables(optimizer)
     }
     self._weights = [
-      _make_wanted(item, path)
-      for path, item in self._items
-      if walking.is_variable(item) and id(item) not in known
+      self._make_place(item, path)
+      for path, item in items
+      if _objects.is_variable(item) and id(item) not in known
     ]
+    self._places = list(self._weights)
 
   def run(self) -> Report:
     """Restores the checkpoint; returns the report."""
-    self._check_built()
-    self._add_weights()
-    for path, optimizer in self._keras.items():
-      self._add_keras(path, optimizer)
     self._add_v1()
-    self._translate_mapping()
-    self._check_names()
-    match = matching.match_names(
-      {name: each.spec for name, each in self._wanted.items()},
-      self._sources,
-      self._checkpoint.prefix,
-      dataclasses.replace(self._wishes, mapping=self._mapping),
+    scales: list[Place] = []
+    for path, optimizer in self._keras.items():
+      scales += self._add_keras(path, optimizer)
+    for alike in names.group(self._places, lambda each: each.name).values():
+      for place in alike if alike[1:] else []:
+        place.name, place.has_scope = place.further[0], False
+    mapping = self._translate_mapping()
+    self._check_names(mapping)
+    wishes = dataclasses.replace(self._wishes, mapping=mapping)
+    matching.match(self._checkpoint, self._places, self._sources, wishes)
+    for place in scales:  # They have the dtypes of compat.v1 so far.
+      own = places.make_place("", place.variables[0]).spec
+      if place.source is not None:
+        place.source = dataclasses.replace(place.source, spec=own)
+    self._check_lost()
+    report = places.fill(
+      None,
+      self._checkpoint,
+      self._places,
+      keys=self._checkpoint.specs,
+      notes=self._notes,
     )
-    self._check_lost({source.key for source in match.sources.values()})
-    report = self._assign(match)
-    for note in self._notes:
-      if "slots" in note or "went to" in note:
-        logging.warning("%s: %s", self._checkpoint.prefix, note)
     for optimizer in self._keras.values():
       optimizer_states.count_products(optimizer)
     return report
 
-  def _list_keras(self) -> dict[str, Any]:
-    """Returns path -> optimizer of Keras, without those that are wrapped."""
-    found = [
-      each for each in self._items if walking.is_keras_optimizer(each[1])
-    ]
-    wrapped = {id(getattr(item, "inner_optimizer", None)) for _, item in found}
-    return {path: item for path, item in found if id(item) not in wrapped}
+  def _make_place(self, variable: Any, path: str, name: str = "") -> Place:
+    """Returns the place of a variable.
 
-  def _list_v1(self) -> list[Any]:
-    """Returns the optimizers of TensorFlow 1, without wrappers."""
-    inner = (
-      list(optimizer_kinds.walk(item))[-1]
-      for _, item in self._items
-      if isinstance(item, tf.compat.v1.train.Optimizer)
+    Args:
+      variable: The variable.
+      path: Its path in the objects, if these do not have it.
+      name: Its likely name in the checkpoint; by default its own.
+    """
+    path = self._paths.get(id(variable)) or path
+    own = places.get_name(variable)
+    return places.make_place(
+      name or own,
+      variable,
+      label=path if self._keras else "",
+      further=(path, own),
+      initial=self._initial.get(id(variable)),
     )
-    return list({id(optimizer): optimizer for optimizer in inner}.values())
 
-  def _check_built(self) -> None:
-    """Checks that optimizers have made their slots."""
-    with_slots = {weight for _, weight in names.find_slots(self._sources)}
-    trained = {
-      self._find_key(each)
-      for each in self._weights
-      if getattr(each.variable, "trainable", False)
-    }
-    if not (with_slots.intersection(trained) if trained else with_slots):
-      return
-    new = [
-      path or type(optimizer).__name__
-      for path, optimizer in self._keras.items()
-      if not optimizer_states.is_built(optimizer)
-    ]
-    if not new:
-      return
-    message = (
-      f"it has slots, but {', '.join(new)} has none before its first step: "
-      "call optimizer.build(variables) first, or of a legacy optimizer "
-      f"{_BUILD}"
-    )
-    if not trained:
-      message += "; the objects have no variables yet: build the model first"
-    if self._wishes.missing == "error":
-      raise CheckpointError(
-        f"{self._checkpoint.prefix}: {message}; missing='initialize' restores "
-        "without slots"
-      )
-    self._notes.append(message)
+  def _get_mapped(self, place: Place) -> str | None:
+    """Returns the name that the mapping gives for a place, if any."""
+    found = (self._wishes.mapping.get(n) for n in (place.name, *place.further))
+    return next(filter(None, found), None)
 
-  def _find_key(self, wanted: _Wanted) -> str:
+  def _get_key(self, weight: Place) -> str:
     """Returns the name that a weight has in the checkpoint."""
-    given = self._wishes.mapping
-    return given.get(wanted.path) or given.get(wanted.name) or wanted.name
+    return self._get_mapped(weight) or weight.further[1]
 
-  def _want(self, name: str, wanted: _Wanted) -> str:
-    """Adds a variable to restore; returns the name that is wanted for it."""
-    if name in self._wanted:
-      name = wanted.path
-    self._wanted[name] = wanted
-    return name
-
-  def _add_weights(self) -> None:
-    """Adds what is no optimizer's: weights, loss scales, other variables."""
-    for each in self._weights:
-      self._want(each.name, each)
+  def _is_mapped(self, place: Place) -> bool:
+    return any(n in self._wishes.mapping for n in (place.name, *place.further))
 
   def _add_v1(self) -> None:
     """Adds the variables of TensorFlow 1's optimizers.
@@ -232,166 +198,203 @@ class _Restorer:
     TensorFlow numbers slots of one name by the order in which the process made
     them, also slots of optimizers that are gone: `w/Adam_2` and `w/Adam_3`. A
     checkpoint of a process with one Adam has `w/Adam` and `w/Adam_1`. So slots
-    are numbered anew, from 0, if the checkpoint does not have their names.
+    of a weight are paired in the order of their numbers, if there are as many.
     """
     done: set[int] = set()
+    undecided: list[Undecided] = []
     for weight in self._weights:
-      found: dict[str, list[tuple[int, Any]]] = {}
-      is_exact = weight.name == self._find_key(weight)
-      for optimizer in self._v1:
-        for slot in _list_slots(optimizer, weight.variable):
-          name = _name(slot)
-          is_exact &= name in self._sources
-          base, number = _split(name.rpartition("/")[2], optimizer)
-          found.setdefault(base, []).append((number, slot))
-      for base, members in found.items():
-        members.sort(key=lambda pair: pair[0])
-        for number, (_, slot) in enumerate(members):
-          done.add(id(slot))
-          name = _name(slot)
-          if not is_exact:
-            name = self._find_v1(weight, names.add_number(base, number))
-          self._want(name, _make_wanted(slot, name))
-    for optimizer in self._v1:
+      made: list[tuple[str, int, Place]] = []  # With the slot's name, number.
+      for path, optimizer in self._v1.items():
+        own = tf_optimizers.get_name(optimizer)
+        for role in optimizer.get_slot_names():
+          slot = optimizer.get_slot(weight.variables[0], role)
+          if slot is not None and id(slot) not in done:
+            done.add(id(slot))
+            there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
+            place = self._make_place(slot, there)
+            made.append((*_split(place.name, own), place))
+      for base, members in names.group(made, lambda each: each[0]).items():
+        listed = [p for _, _, p in sorted(members, key=lambda each: each[1])]
+        undecided += self._name_slots(weight, base, listed)
+        self._places += listed
+    if undecided:
+      raise places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
+    for path, optimizer in self._v1.items():
+      betas = tf_optimizers.find_betas(optimizer)
       for variable in tf_optimizers.list_variables(optimizer):
         if id(variable) not in done:
-          name = _name(variable)
-          path = self._paths.get(id(variable), name)
-          self._want(name, _make_wanted(variable, path))
+          done.add(id(variable))
+          own = places.get_name(variable)
+          place = self._make_place(variable, f"{path}/{own}")
+          if names.is_power(own, place.spec):
+            place.beta = betas.get(names.get_base(own), 0.0)
+          self._places.append(place)
 
-  def _find_v1(self, weight: _Wanted, last: str) -> str:
-    """Returns the name that a slot of a weight has in the checkpoint.
+  def _name_slots(
+    self, weight: Place, base: str, members: list[Place]
+  ) -> Iterator[Undecided]:
+    """Names a weight's slots of one name as in the checkpoint, if it can.
 
     If the old program applied gradients in a scope, the slot is
     `scope/w/Momentum` there.
     """
-    key = self._find_key(weight)
-    found = [
-      slot
-      for slot in self._named.list_all(key)
-      if slot.rpartition("/")[2] == last
+    key = self._get_key(weight)
+    there = [
+      name
+      for name in self._named.list_all(key)
+      if _split(name, base)[0] == base
     ]
-    return found[0] if len(found) == 1 else f"{key}/{last}"
+    if {place.name for place in members} == set(there):
+      return
+    scopes = {names.split_scope(name)[0] for name in there}
+    if there and (len(there) != len(members) or len(scopes) > 1):
+      for place in members:
+        place.name, place.has_scope = place.further[0], False
+      left = [p.name for p in members if not self._is_mapped(p)]
+      if left:
+        yield Undecided(left, there)
+      return
+    there.sort(key=lambda name: _split(name, base)[1])
+    numbers = range(len(members))
+    there = there or [f"{key}/{names.add_number(base, i)}" for i in numbers]
+    for place, name in zip(members, there):
+      place.name = name
 
-  def _add_keras(self, path: str, optimizer: Any) -> None:
-    """Adds the variables of one of Keras's optimizers."""
+  def _add_keras(self, path: str, optimizer: Any) -> list[Place]:
+    """Adds the variables of one of Keras's optimizers.
+
+    Returns:
+      The places of the loss scale.
+    """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    kind = slots.find_kind(c.__name__ for c in type(inner).__mro__) or ""
-    left = {id(each): each for each in _list_own(optimizer)}
-    if (
-      left.pop(id(getattr(optimizer, "dynamic_scale", None)), None) is not None
-    ):
+    kind = slots.find_kind_of_optimizer(inner) or ""
+    left = {id(variable): variable for variable in _list_own(optimizer)}
+
+    def add(variable: Any, there: str = "") -> Place:
+      there = there or f"{path}/{places.get_name(variable)}"
+      there = self._paths.get(id(variable), there)
+      place = self._make_place(variable, there, there)
+      self._places.append(place)
+      left.pop(id(variable), None)
+      return place
+
+    scales = []
+    if hasattr(optimizer, names.KERAS_3_SCALE):
       # The names of compat.v1, so that the loss scale is found by its name.
       scope = slots.find_scope(
-        {name: source.spec for name, source in self._sources.items()},
-        [hasattr(each, "dynamic_scale") for each in self._keras.values()],
+        self._checkpoint.specs,
+        [hasattr(each, names.KERAS_3_SCALE) for each in self._keras.values()],
         path,
       )
       tensors = names.SCALE_TENSORS[names.COMPAT].items()
       for (name, spec), child in zip(tensors, names.KERAS_3):
-        variable = getattr(optimizer, child)
-        left.pop(id(variable), None)
-        wanted = self._make_own(variable, path)
-        self._want(scope + name, wanted._replace(spec=spec))
-    steps = self._add_steps(path, optimizer, inner, kind, left)
+        place = add(getattr(optimizer, child))
+        place.name, place.spec = scope + name, spec
+        scales.append(place)
+    counters = [add(each) for each in _list_counters(optimizer, inner)]
+    steps = self._add_steps(counters, inner, kind) if counters else None
     rate = self._compute_rate(inner, steps)
     for weight, role, slot in self._list_slots(inner, kind):
-      left.pop(id(slot), None)
-      self._add_slot(path, inner, kind, weight, role, slot, rate)
+      there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
+      place = add(slot, there)
+      self._fill_slot(place, weight, inner, kind, role, rate)
     for weight, average in self._list_paired(inner, slots.AVERAGES):
-      left.pop(id(average), None)
-      wanted = self._make_own(average, path)
-      key = self._find_key(weight)
-      if f"{key}/{names.AVERAGE}" in self._sources:
-        key, why = f"{key}/{names.AVERAGE}", _SAME
-      else:
-        why = "the weight, whose average starts from it"
-      if key in self._sources:
-        self._map(wanted, key, why)
+      key = self._get_key(weight)
+      average_there = f"{key}/{names.AVERAGE}"
+      is_there = average_there in self._sources
+      self._give(
+        add(average),
+        average_there if is_there else key,
+        _SAME if is_there else _AVERAGE,
+      )
     for _, total in self._list_paired(inner, slots.SUMS):
-      left.pop(id(total), None)
-      wanted = self._make_own(total, path)
-      self._set(wanted, 0, "", "no gradient is accumulated between two steps")
-    attributes = _list_attributes(optimizer, inner)
-    for variable in left.values():
-      wanted = self._make_own(variable, path)
-      name = attributes.get(id(variable), "")
+      self._set(add(total), 0, "", _NO_SUM)
+    attributes = {
+      id(child): name
+      for item in (optimizer, inner)
+      for name, child in _objects.list_children(item).items()
+    }
+    for variable in list(left.values()):
+      place, name = add(variable), attributes.get(id(variable), "")
       if name in slots.PRODUCTS and steps is not None:
         decay = float(np.asarray(inner.decay)) if name == _LEGACY_PRODUCT else 1
         beta = float(np.asarray(inner.beta_1))
         product = slots.compute_nadam_product(beta, decay, steps.number)
-        self._set(wanted, product, steps.key, _PRODUCT)
+        self._set(place, product, steps.key, _PRODUCT)
       elif name == slots.CURRENT_RATE and rate is not None and steps:
-        self._set(wanted, rate, steps.key, _SCHEDULED)
+        self._set(place, rate, steps.key, _SCHEDULED)
       elif name in slots.HYPERPARAMETERS:
-        self._kept[wanted.path] = _HYPER
+        place.is_kept, place.why = True, _HYPER
       else:
-        self._want(wanted.path, wanted)
-        if wanted.name in self._sources:
-          self._mapping[wanted.path] = wanted.name
+        self._give(place, place.further[1], "")
+    return scales
 
-  def _add_slot(
+  def _fill_slot(
     self,
-    path: str,
+    place: Place,
+    weight: Place,
     inner: Any,
     kind: str,
-    weight: _Wanted,
     role: str,
-    slot: Any,
     rate: float | None,
   ) -> None:
-    """Adds a slot of one of Keras's optimizers."""
-    there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
-    wanted = _make_wanted(slot, self._paths.get(id(slot), there))
-    if wanted.name in self._sources:  # It is of Keras, too.
-      self._map(wanted, wanted.name, "")
+    """Decides on a slot of one of Keras's optimizers."""
+    own = place.further[1]
+    if own in self._sources:  # It is of Keras, too.
+      self._give(place, own, "")
       return
-    found = self._named.find(self._find_key(weight), kind).get(role)
+    found = self._named.find(self._get_key(weight), kind).get(role)
     is_sum = kind == "Momentum"
-    if found is None and is_sum and vars(inner).get("momentum") == 0:
-      self._set(wanted, 0, "", "the momentum is 0")
-    elif found is None:
-      self._want(wanted.path, wanted)
+    if is_sum and found is None and vars(inner).get("momentum") == 0:
+      self._set(place, 0, "", "the momentum is 0")
+      return
+    if is_sum and rate is None:
+      raise CheckpointError(
+        f"{self._checkpoint.prefix}: nothing tells the learning rate, by "
+        f"which {place.name} must be multiplied: give learning_rate"
+      )
+    self._give(place, found, _SAME, -rate if is_sum and rate else 1.0)
+    is_bert = found is not None and names.get_base(found) in slots.OWN_NAMES
+    if is_bert and _NOT_CORRECTED not in self._notes:
+      self._notes.append(_NOT_CORRECTED)
+
+  def _give(
+    self, place: Place, key: str | None, why: str, factor: float = 1.0
+  ) -> None:
+    """Gives a place a tensor, unless the caller's mapping gives another."""
+    if self._is_mapped(place):
+      key, why = self._get_mapped(place), matching.MAPPED
+    source = self._sources.get(key or "")
+    if source is None:
+      return  # It is missing, or the mapping is wrong.
+    # Keras's own `momentum` is multiplied by the rate already.
+    if factor != 1 and names.get_base(source.key) != "momentum":
+      source = dataclasses.replace(
+        source, factor=factor, why=_FACTOR.format(factor)
+      )
+    misfit = place.take(source, why, self._wishes.cast)
+    if misfit:
+      raise places.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
+
+  def _set(self, place: Place, value: float, key: str, why: str) -> None:
+    """Gives a place a value that was computed from a tensor, or ""."""
+    if self._is_mapped(place):
+      return
+    source = Source(key, place.spec, value)
+    if key:
+      place.take(source, why)
     else:
-      self._map(wanted, found, _SAME)
-      if (
-        names.get_base(found) in slots.OWN_NAMES
-        and _NOT_CORRECTED not in self._notes
-      ):
-        self._notes.append(_NOT_CORRECTED)
-    if is_sum:
-      if rate is None:
-        raise CheckpointError(
-          f"{self._checkpoint.prefix}: nothing tells the learning rate, by "
-          f"which {wanted.path} must be multiplied: give learning_rate"
-        )
-      self._factors[wanted.path] = -rate
-
-  def _map(self, wanted: _Wanted, key: str, why: str) -> None:
-    """Gives a variable a tensor."""
-    self._want(wanted.path, wanted)
-    self._mapping[wanted.path] = key
-    self._reasons[wanted.path] = why
-
-  def _set(self, wanted: _Wanted, value: float, key: str, why: str) -> None:
-    """Gives a variable a value that was computed from a tensor, or ""."""
-    self._want(wanted.path, wanted)
-    self._sources[wanted.path] = Source(key, wanted.spec, value)
-    self._reasons[wanted.path] = why
-
-  def _make_own(self, variable: Any, path: str) -> _Wanted:
-    """Returns a variable of the optimizer at a path."""
-    own = self._paths.get(id(variable)) or f"{path}/{_name(variable)}"
-    return _make_wanted(variable, own)
+      place.why = why
+      place.initial = lambda: source.read(self._checkpoint)
 
   def _list_slots(
     self, inner: Any, kind: str
-  ) -> Iterator[tuple[_Wanted, str, Any]]:
+  ) -> Iterator[tuple[Place, str, Any]]:
     """Yields (weight, role, slot) of one of Keras's optimizers."""
     for role, attribute in slots.LISTS.get(kind, {}).items():
       if hasattr(inner, "get_slot_names"):
         for weight in self._weights:
-          slot = walking.get_slot(inner, weight.variable, role)
+          slot = _objects.get_slot(inner, weight.variables[0], role)
           if slot is not None:
             yield weight, role, slot
       else:
@@ -400,10 +403,10 @@ class _Restorer:
 
   def _list_paired(
     self, inner: Any, attribute: str
-  ) -> Iterator[tuple[_Wanted, Any]]:
+  ) -> Iterator[tuple[Place, Any]]:
     """Yields (weight, variable) of a list of a newer optimizer of Keras."""
-    by_id = {id(each.variable): each for each in self._weights}
-    weights = [each.variable for each in self._weights]
+    by_id = {id(each.variables[0]): each for each in self._weights}
+    weights = [each.variables[0] for each in self._weights]
     for weight, variable in optimizer_states.pair_list(
       inner, attribute, weights
     ):
@@ -411,36 +414,24 @@ class _Restorer:
         yield by_id[id(weight)], variable
 
   def _add_steps(
-    self,
-    path: str,
-    optimizer: Any,
-    inner: Any,
-    kind: str,
-    left: dict[int, Any],
+    self, counters: list[Place], inner: Any, kind: str
   ) -> _Steps | None:
-    """Adds an optimizer's counters of steps; returns the steps if known."""
-    counters = [
-      self._make_own(variable, path)
-      for variable in _list_counters(optimizer, inner)
-      if left.pop(id(variable), None) is not None
-    ]
-    if not counters:
-      return None
-    given = self._wishes.mapping
+    """Decides on an optimizer's counters of steps, of which its own is last.
+
+    Returns:
+      The steps, if they are known.
+    """
+    own = counters[-1]
     named = [
-      name
-      for name in self._sources
-      if names.split_scope(name)[1] == "global_step"
+      n for n in self._sources if names.split_scope(n)[1] == "global_step"
     ]
-    key = next(
-      (
-        found
-        for each in counters
-        for found in (given.get(each.path), given.get(each.name), each.name)
-        if found in self._sources
-      ),
-      named[0] if len(named) == 1 else None,
-    )
+    likely = [
+      name
+      for each in counters
+      for name in (self._get_mapped(each), each.further[1])
+    ]
+    likely += named if len(named) == 1 else []
+    key = next((name for name in likely if name in self._sources), None)
     counted = self._count_steps(inner, kind)
     factor = vars(inner).get("gradient_accumulation_steps") or 1
     if key is not None:
@@ -455,37 +446,34 @@ class _Restorer:
     elif counted:
       steps = counted
       self._notes.append(
-        f"{counters[0].path} is {steps.number}, as {steps.key} shows"
+        f"{counters[0].name} is {steps.number}, as {steps.key} shows"
       )
     elif kind and kind not in slots.CORRECTED:
       steps = _Steps(0, "")
       self._notes.append(
-        f"{counters[0].path} starts from 0, since there is no global_step"
+        f"{counters[0].name} starts from 0, since there is no global_step"
       )
     else:
-      for each in counters:
-        self._want(each.path, each)
       return None
     for each in counters:
-      is_own = each.variable is counters[-1].variable
-      if key is not None and (factor == 1 or not is_own):
-        self._map(each, key, "" if key == each.name else _SAME)
+      if key is not None and (factor == 1 or each is not own):
+        self._give(each, key, "" if key == each.further[1] else _SAME)
       else:
-        self._set(
-          each, steps.number * (factor if is_own else 1), steps.key, _SAME
-        )
+        number = steps.number * (factor if each is own else 1)
+        self._set(each, number, steps.key, _SAME)
     if factor > 1:
       self._notes.append(
-        f"{counters[-1].path} is {factor} times the steps, since the optimizer "
+        f"{own.name} is {factor} times the steps, since the optimizer "
         f"accumulates {factor} gradients for each step"
       )
     return steps
 
   def _count_steps(self, inner: Any, kind: str) -> _Steps | None:
     """Returns the steps that the powers of the only Adam show."""
-    if kind not in slots.CORRECTED:
-      return None
-    for base in ("beta2_power", "beta1_power"):
+    betas, values, keys = {}, {}, {}
+    for base in (
+      ("beta2_power", "beta1_power") if kind in slots.CORRECTED else ()
+    ):
       found = [
         name
         for name, source in self._sources.items()
@@ -493,10 +481,15 @@ class _Restorer:
       ]
       beta = getattr(inner, f"beta_{base[4]}", None)
       if len(found) == 1 and beta is not None:
-        power = self._sources[found[0]].read(self._checkpoint).item()
-        count = slots.count_steps(power, float(np.asarray(beta)))
-        if count is not None:
-          return _Steps(count, self._sources[found[0]].key)
+        source = self._sources[found[0]]
+        values[base] = source.read(self._checkpoint).item()
+        betas[base], keys[base] = float(np.asarray(beta)), source.key
+    if places.find_wrong_powers(betas, values):
+      return None  # The program has other betas.
+    for base, value in values.items():
+      count = slots.count_steps(value, betas[base])
+      if count is not None:
+        return _Steps(count, keys[base])
     return None
 
   def _compute_rate(self, inner: Any, steps: _Steps | None) -> float | None:
@@ -515,62 +508,53 @@ class _Restorer:
       rate /= 1 + float(np.asarray(decay)) * (steps.number if steps else 0)
     return rate
 
-  def _translate_mapping(self) -> None:
-    """Adds the caller's mapping, whose names may be paths or own names.
+  def _translate_mapping(self) -> dict[str, str | None]:
+    """Returns the caller's mapping, from the names of places to names.
 
     Raises:
-      ValueError: The mapping has a name that does not exist.
+      ValueError: The mapping has a name of several variables.
     """
-    keys = {
-      key: name for name, key in names.list_keys(self._checkpoint).items()
-    }
-    known: dict[str, list[str]] = {}
-    for name, each in self._wanted.items():
-      for other in {name, each.path, each.name}:
-        known.setdefault(other, []).append(name)
+    known: dict[str, list[Place]] = {}
+    for place in self._places:
+      for other in {place.name, *place.further}:
+        known.setdefault(other, []).append(place)
+    mapping: dict[str, str | None] = {}
     for here, there in self._wishes.mapping.items():
-      found = known.get(here, [here])
+      found = known.get(here, [])
       if len(found) > 1:
         raise ValueError(
           f"mapping names {here!r}, the name of several variables: give the "
-          f"path of one, {', '.join(self._wanted[n].path for n in found)}."
+          f"path of one, {', '.join(place.further[0] for place in found)}."
         )
-      if there is not None and there not in self._sources:
-        there = keys.get(there, there)
-      if self._mapping.get(found[0]) != there:
-        self._reasons.pop(found[0], None)
-      self._mapping[found[0]] = there
+      mapping[found[0].name if found else here] = there
+    return mapping
 
-  def _check_names(self) -> None:
+  def _check_names(self, mapping: dict[str, str | None]) -> None:
     """Checks that the checkpoint has the names of the weights.
 
     Raises:
       CheckpointError: It has not. The message lists the names for `mapping`.
     """
     lost = [
-      (name, each)
-      for name, each in self._wanted.items()
-      if any(each is weight for weight in self._weights)
-      and name not in self._sources
-      and name not in self._mapping
-      and not names.is_named_like_scale(name, each.spec)
+      weight
+      for weight in self._weights
+      if weight.name not in self._sources
+      and weight.name not in mapping
+      and not names.is_named_like_scale(weight.name, weight.spec)
     ]
     if not lost or self._wishes.missing != "error":
       return
-    slots = {slot for slot, _ in names.find_slots(self._sources)}
-    free = [
-      name
-      for name in self._sources
-      if name not in self._wanted and name not in slots
-    ]
+    known = {place.name for place in self._places}
+    known |= {slot for slot, _ in names.find_slots(self._sources)}
+    free = [name for name in self._sources if name not in known]
     lines = ["mapping={"]
-    for name, each in lost:
-      alike = [n for n in free if self._sources[n].spec == each.spec]
-      near = difflib.get_close_matches(name, alike, 1, 0.0)
+    for weight in lost:
+      alike = [n for n in free if self._sources[n].spec == weight.spec]
+      near = difflib.get_close_matches(weight.name, alike, 1, 0.0)
       for other in near:
         free.remove(other)
       shown = repr(near[0]) if near else "None"
-      lines.append(f"  {name!r}: {shown},")
+      lines.append(f"  {weight.name!r}: {shown},")
     raise CheckpointError(
       f"{self._checkpoint.prefix}: it has other names for "
       f"{len(lost)} of the variables. Give each the name that it has there, or "
@@ -579,109 +563,54 @@ class _Restorer:
       [*lines, "}"],
     )
 
-  def _check_lost(self, used: Collection[str]) -> None:
+  def _check_lost(self) -> None:
     """Checks that the slots of weights in the checkpoint go to optimizers.
 
     Raises:
       CheckpointError: Some do not, and `missing` is 'error'.
     """
-    if not self._keras and not self._v1:
-      return
-    keys = names.list_keys(self._checkpoint)
-    specs = {name: self._checkpoint.specs[key] for name, key in keys.items()}
-    lost = slots.find_lost(specs, {n for n, key in keys.items() if key in used})
-    if not lost:
-      return
-    message = f"{', '.join(matching.shorten(lost))} went to no optimizer"
-    if self._wishes.missing != "error":
-      self._notes.append(message)
-      return
-    why = (
-      "training would go on otherwise than it did: give the optimizer that had "
-      "them"
+    lost = slots.find_lost(
+      self._checkpoint.specs,
+      {each.source.key for each in self._places if each.source is not None},
     )
-    for optimizer in self._v1:
-      if not optimizer.get_slot_names():
-        name = type(optimizer).__name__
-        why = f"{name} has none before its first step: call {_BUILD} first"
-    raise CheckpointError(
-      f"{self._checkpoint.prefix}: slots {message}, and {why}; "
-      "missing='initialize' restores without slots"
-    )
-
-  def _assign(self, match: matching.Match) -> Report:
-    """Assigns what was found; returns the report."""
-    report = Report(
-      self._checkpoint.prefix,
-      kept=self._kept,
-      unused=match.unused,
-      notes=(*self._checkpoint.notes, *match.notes, *self._notes),
-    )
-    initial = walking.find_initial_values(self._objects)
-    values: list[tuple[Any, Any]] = []
-    for name, each in self._wanted.items():
-      label = each.path if self._keras else name
-      source = match.sources.get(name)
-      if source is None:
-        why, value = match.initialized[name], initial.get(id(each.variable))
-        if value is None:
-          self._kept[label] = _KEPT
-        else:
-          report.initialized[label] = why
-          values.append((each.variable, value))
-        continue
-      value = source.read(self._checkpoint)
-      why = self._reasons.get(name, match.reasons.get(name, ""))
-      # Keras's own `momentum` is multiplied by the rate already.
-      is_sum = names.get_base(source.key) != "momentum"
-      if name in self._factors and source.key and is_sum:
-        value = value * np.asarray(self._factors[name], value.dtype)
-        why = _FACTOR.format(self._factors[name], "the negative learning rate")
-      values.append(
-        (each.variable, walking.convert(value, each.variable, source.key))
-      )
-      if not source.key:
-        report.initialized[label] = why
-      elif why:
-        report.bridged[label], report.proofs[label] = source.key, why
-      else:
-        report.restored[label] = source.key
-    if not report.restored and not report.bridged:
+    new = [
+      path or type(each).__name__
+      for path, each in self._keras.items()
+      if not optimizer_states.is_built(each)
+    ]
+    new += [
+      type(each).__name__
+      for each in self._v1.values()
+      if not each.get_slot_names() and slots.find_kind_of_optimizer(each)
+    ]
+    if not lost or not (self._keras or self._v1):
+      return
+    message = f"slots {', '.join(shorten(lost))} went to no optimizer"
+    why = "training would go on otherwise than it did"
+    if new:
+      why = f"{', '.join(new)} has none before its first step"
+    if self._wishes.missing == "error":
+      advice = f"call {_objects.BUILD}" if new else "give the optimizer of them"
       raise CheckpointError(
-        f"{self._checkpoint.prefix}: none of its values is for the objects"
+        f"{self._checkpoint.prefix}: {message}, and {why}: {advice} first; "
+        "missing='initialize' restores without slots"
       )
-    assign = walking.plan_assignments(None, values, [])
-    self._checkpoint.check_current()
-    assign()
-    return report
+    self._notes.append(f"{message}, and {why}")
+    logging.warning("%s: %s", self._checkpoint.prefix, self._notes[-1])
 
 
-class _Steps(NamedTuple):
-  """A number of steps, and the key that it was found by."""
+def _split(name: str, own: str) -> tuple[str, int]:
+  """Splits scope and number from a slot's name: `w/Adam_1` -> `Adam`, 1.
 
-  number: int
-  key: str
-
-
-def _name(variable: Any) -> str:
-  """Returns a variable's name; Keras 3's has a path of names."""
-  path = getattr(variable, "path", "")
-  return str(path or variable.name.split(":")[0])
-
-
-def _list_slots(optimizer: Any, weight: Any) -> list[Any]:
-  """Returns the slots that an optimizer of TensorFlow 1 has for a weight."""
-  found = (optimizer.get_slot(weight, n) for n in optimizer.get_slot_names())
-  return [slot for slot in found if slot is not None]
-
-
-def _split(name: str, optimizer: Any) -> tuple[str, int]:
-  """Splits the number from a slot's name; the optimizer's may end in one."""
-  own = tf_optimizers.get_name(optimizer)
-  rest = name.removeprefix(own)
-  if name.startswith(own) and (not rest or rest[1:].isdecimal()):
+  Args:
+    name: The slot's name.
+    own: The optimizer's name, which may end in a number.
+  """
+  last = names.split_scope(name)[1]
+  rest = last.removeprefix(own)
+  if last.startswith(own) and (not rest or rest[1:].isdecimal()):
     return own, int(rest[1:] or 0)
-  return names.split_number(name)
+  return names.split_number(last)
 
 
 def _list_own(optimizer: Any) -> list[Any]:
@@ -691,11 +620,7 @@ def _list_own(optimizer: Any) -> list[Any]:
   for item in (optimizer, inner):
     listed = item.variables
     found += listed() if callable(listed) else listed
-    found += [
-      child
-      for name, child in tracking.list_children(item).items()
-      if walking.is_variable(child)
-    ]
+    found += filter(_objects.is_variable, _objects.list_children(item).values())
   return list({id(variable): variable for variable in found}.values())
 
 
@@ -704,16 +629,7 @@ def _list_counters(optimizer: Any, inner: Any) -> list[Any]:
   found = [
     child
     for item in (optimizer, inner)
-    for name, child in tracking.list_children(item).items()
+    for name, child in _objects.list_children(item).items()
     if name in slots.COUNTERS
   ]
   return list({id(variable): variable for variable in found}.values())
-
-
-def _list_attributes(*items: Any) -> dict[int, str]:
-  """Returns `id` of each variable of optimizers -> the attribute."""
-  return {
-    id(child): name
-    for item in items
-    for name, child in tracking.list_children(item).items()
-  }

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import objects as walking
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import slots
-from tf_compat_lossscale.checkpoint.matching import Source
+from tf_compat_lossscale.checkpoint.objects import ObjectGraph
+from tf_compat_lossscale.checkpoint.places import Place
+from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
@@ -24,33 +26,15 @@ _SAME_THERE = "the slot that Keras's optimizer calls {}"
 _POWER = "computed from the steps and {} of Keras's optimizer"
 _STEPS = "the steps of Keras's optimizer"
 _SCALE = "of Keras 3's loss scale"
-_FACTOR = "multiplied by {:g}, {}"
-
-
-class Named(NamedTuple):
-  """What a checkpoint of Keras has for a program of TensorFlow 1.
-
-  Attributes:
-    sources: Name in that program -> the source of its value.
-    reasons: The same names -> how the source was found.
-    initial: Variable of that program -> why it starts from its initial value.
-    mapping: The caller's mapping. A slot that is mapped to one of Keras's gets
-      the converted value.
-  """
-
-  sources: dict[str, Source]
-  reasons: dict[str, str]
-  initial: dict[str, str]
-  mapping: dict[str, str | None]
+_FACTOR = "multiplied by {:g}, the inverse learning rate, negated"
 
 
 def name_keras(
   checkpoint: Checkpoint,
-  wanted: Mapping[str, TensorSpec],
+  places: Sequence[Place],
   mapping: Mapping[str, str | None],
   learning_rate: float | None = None,
-  betas: Mapping[str, float] | None = None,
-) -> Named:
+) -> tuple[dict[str, Source], dict[str, str | None]]:
   """Gives the state of Keras's optimizers the names of TensorFlow 1's.
 
       program         checkpoint           value
@@ -60,31 +44,37 @@ def name_keras(
       global_step     Adam/iter
 
   The powers are called `optimizer/beta1_power` here, by the path of Keras's
-  optimizer: which program's power that is, is decided as for all powers.
+  optimizer: which program's power that is, is decided as for all powers. A slot
+  that Keras's optimizer does not need is decided to start anew.
 
   Args:
     checkpoint: The checkpoint.
-    wanted: Variable of the program -> dtype and shape.
+    places: The places of the program.
     mapping: Variable -> its name in the checkpoint, as the caller decided.
     learning_rate: The learning rate with which training goes on; None for that
       of the checkpoint.
-    betas: Power in the program -> its initial value, which newer optimizers of
-      Keras do not save.
+
+  Returns:
+    Name in the program -> source; and the mapping, in which a slot that is
+    mapped to one of Keras's has the converted value.
 
   Raises:
     CheckpointError: Slots depend on a learning rate that nothing tells.
   """
-  named = Named({}, {}, {}, dict(mapping))
   if checkpoint.object_graph is None:
-    return named
-  graph = walking.ObjectGraph(checkpoint)
-  paths = reading.find_paths(checkpoint.object_graph)
-  saved = list(_find_saved(graph, paths))
-  if saved:
-    _Naming(checkpoint, graph, wanted, learning_rate, betas or {}, named).run(
-      saved
-    )
-  return named
+    return {}, dict(mapping)
+  naming = _Naming(checkpoint, places, mapping, learning_rate)
+  saved = list(
+    _find_saved(naming.graph, reading.find_paths(checkpoint.object_graph))
+  )
+  for each in saved:
+    naming.add_slots(each)
+    naming.add_powers(each)
+    naming.add_scale(each, saved)
+  for name, spec in naming.wanted.items() if len(saved) == 1 else ():
+    if names.split_scope(name)[1] == "global_step":
+      naming.add(name, saved[0].counter, spec, _STEPS)
+  return naming.sources, naming.mapping
 
 
 class _Saved(NamedTuple):
@@ -103,9 +93,15 @@ class _Saved(NamedTuple):
   children: dict[str, int]
   slots: list[tuple[int, str, int]]
 
+  @property
+  def counter(self) -> int | None:
+    """The node of the counter of steps."""
+    found = [self.children.get(name) for name in slots.COUNTERS]
+    return next((number for number in found if number is not None), None)
+
 
 def _find_saved(
-  graph: walking.ObjectGraph, paths: Mapping[int, str]
+  graph: ObjectGraph, paths: Mapping[int, str]
 ) -> Iterator[_Saved]:
   """Yields each of Keras's optimizers in an object graph, with its path."""
   by_name = {
@@ -125,24 +121,15 @@ def _find_saved(
     children = own | graph.children[base]
     if number in inside or children.keys().isdisjoint(slots.COUNTERS):
       continue
-    found = [
-      (
-        slot.original_variable_node_id,
-        slot.slot_name,
-        slot.slot_variable_node_id,
-      )
-      for part in {number: None, base: None}
-      for slot in graph.nodes[part].slot_variables
-    ]
     if "iter" in children:
+      found = [
+        (weight, role, slot)
+        for (owner, weight, role), slot in graph.slots.items()
+        if owner in (number, base)
+      ]
       kind = _find_legacy_kind(graph, found)
     else:
-      kinds = [
-        kind
-        for kind, lists in slots.LISTS.items()
-        if children.keys() >= set(lists.values())
-      ]
-      kind = kinds[0] if kinds else ""
+      kind = slots.find_kind_of_lists(children)
       found = [
         (weight, role, slot)
         for role, name in slots.LISTS.get(kind, {}).items()
@@ -152,7 +139,7 @@ def _find_saved(
 
 
 def _find_legacy_kind(
-  graph: walking.ObjectGraph, found: list[tuple[int, str, int]]
+  graph: ObjectGraph, found: list[tuple[int, str, int]]
 ) -> str:
   """Returns the kind of an optimizer of `tf.keras.optimizers.legacy`."""
   scope = ""
@@ -168,7 +155,7 @@ def _find_legacy_kind(
 
 
 def _list_members(
-  graph: walking.ObjectGraph,
+  graph: ObjectGraph,
   children: dict[str, int],
   name: str,
   by_name: Mapping[str, int],
@@ -198,43 +185,25 @@ class _Naming:
   def __init__(
     self,
     checkpoint: Checkpoint,
-    graph: walking.ObjectGraph,
-    wanted: Mapping[str, TensorSpec],
+    places: Sequence[Place],
+    mapping: Mapping[str, str | None],
     learning_rate: float | None,
-    betas: Mapping[str, float],
-    result: Named,
   ) -> None:
-    self._checkpoint, self._graph = checkpoint, graph
-    self._wanted, self._rate = wanted, learning_rate
-    self._betas, self._result = betas, result
-    self._named = slots.NamedSlots(wanted)
+    self.graph = ObjectGraph(checkpoint)
+    self.sources: dict[str, Source] = {}
+    self.mapping = dict(mapping)
+    self.wanted = {place.name: place.spec for place in places}
+    self._checkpoint, self._rate = checkpoint, learning_rate
+    self._places = {place.name: place for place in places}
+    self._named = slots.NamedSlots(self.wanted)
     # Name there -> names here. Slots of a variable go with it.
     self._by_key = names.group(
-      wanted, lambda name: result.mapping.get(name) or name
+      self.wanted, lambda name: mapping.get(name) or name
     )
     # The program has names of Keras itself: it is in a graph.
-    self._own = names.list_keys(checkpoint).keys() & wanted.keys()
+    self._own = names.list_keys(checkpoint).keys() & self.wanted.keys()
 
-  def run(self, saved: list[_Saved]) -> None:
-    """Fills the result."""
-    for each in saved:
-      self._add_slots(each)
-      self._add_powers(each)
-      if "dynamic_scale" in each.children:
-        scope = slots.find_scope(
-          self._wanted,
-          ["dynamic_scale" in other.children for other in saved],
-          each.path,
-        )
-        tensors = names.SCALE_TENSORS[names.COMPAT].items()
-        for (name, spec), child in zip(tensors, names.KERAS_3):
-          self._add(scope + name, each.children[child], spec, _SCALE)
-    if len(saved) == 1:
-      for name, spec in self._wanted.items():
-        if names.split_scope(name)[1] == "global_step":
-          self._add(name, self._get_counter(saved[0]), spec, _STEPS)
-
-  def _add(
+  def add(
     self,
     name: str,
     number: int | None,
@@ -243,45 +212,48 @@ class _Naming:
     factor: float = 1.0,
   ) -> None:
     """Adds the name of a node's value."""
-    key = self._graph.get_key(number)
+    key = self.graph.get_key(number)
     if key is not None and name not in self._own:
-      self._result.sources[name] = Source(key, spec, factor=factor)
-      self._result.reasons[name] = why
+      self.sources[name] = Source(key, spec, factor=factor, why=why)
 
-  def _get_counter(self, saved: _Saved) -> int | None:
-    found = [saved.children[n] for n in slots.COUNTERS if n in saved.children]
-    return found[0] if found else None
+  def add_scale(self, saved: _Saved, others: Sequence[_Saved]) -> None:
+    """Adds the names of Keras 3's loss scale, as in compat.v1."""
+    if names.KERAS_3_SCALE not in saved.children:
+      return
+    have_scales = [names.KERAS_3_SCALE in each.children for each in others]
+    scope = slots.find_scope(self.wanted, have_scales, saved.path)
+    tensors = names.SCALE_TENSORS[names.COMPAT].items()
+    for (name, spec), child in zip(tensors, names.KERAS_3):
+      self.add(scope + name, saved.children[child], spec, _SCALE)
 
-  def _add_slots(self, saved: _Saved) -> None:
+  def add_slots(self, saved: _Saved) -> None:
     """Adds the names of an optimizer's slots."""
-    by_slot = {key: name for name, key in self._result.mapping.items() if key}
-    missing: dict[str, str] = {}
-    for weight, role, slot in saved.slots:
-      value, of_weight = map(self._graph.find_value, (slot, weight))
-      key = self._graph.get_key(slot)
-      if value is None or of_weight is None or key is None or not saved.kind:
+    by_slot = {key: name for name, key in self.mapping.items() if key}
+    missing: list[str] = []
+    for weight, role, slot in saved.slots if saved.kind else []:
+      value, of_weight = map(self.graph.find_value, (slot, weight))
+      if value is None or of_weight is None:
         continue
+      key = value.checkpoint_key
       news = [by_slot[n] for n in (value.full_name, key) if n in by_slot]
       for name in self._by_key.get(of_weight.full_name, ()):
         roles = self._named.find(name, saved.kind)
         news += [roles[role]] if role in roles else []
         if "momentum" in roles and saved.kind == "RMSProp":
-          missing[roles["momentum"]] = "Keras's optimizer has no momentum"
-      spec = self._checkpoint.specs[key]
+          missing.append(roles["momentum"])
       for name in dict.fromkeys(news):
         if name == value.full_name:
           continue  # The program is of Keras, too.
-        if name in self._result.mapping:
-          self._result.mapping[name] = name
+        if name in self.mapping:
+          self.mapping[name] = name
+        factor, why = 1.0, _SAME_THERE.format(role)
         if saved.kind == "Momentum":
-          rate = self._find_rate(saved, name, value.full_name)
-          why = _FACTOR.format(-1 / rate, "the inverse learning rate, negated")
-          self._add(name, slot, spec, why, -1 / rate)
-        else:
-          self._add(name, slot, spec, _SAME_THERE.format(role))
-    for name, why in missing.items():
-      if name not in self._result.sources and name not in self._own:
-        self._result.initial[name] = why
+          factor = -1 / self._find_rate(saved, name, value.full_name)
+          why = _FACTOR.format(factor)
+        self.add(name, slot, self._checkpoint.specs[key], why, factor)
+    for name in missing:
+      if name not in self.sources and name not in self._own:
+        self._places[name].why = "Keras's optimizer has no momentum"
 
   def _find_rate(self, saved: _Saved, name: str, there: str) -> float:
     """Returns the positive rate with which training goes on."""
@@ -293,7 +265,7 @@ class _Naming:
       ]
       rate = next((each for each in found if each is not None), None)
       decay = self._read(saved.children.get("decay"))
-      steps = self._read(self._get_counter(saved))
+      steps = self._read(saved.counter)
       if rate is not None and decay and steps:
         rate /= 1 + decay * steps
     if rate is None or not 0 < rate < math.inf:
@@ -306,29 +278,25 @@ class _Naming:
 
   def _read(self, number: int | None) -> float | None:
     """Returns the value of a scalar; None if it is not there."""
-    key = self._graph.get_key(number)
+    key = self.graph.get_key(number)
     if key is None or self._checkpoint.specs[key].shape:
       return None
     return float(self._checkpoint.read_scalar(key))
 
-  def _add_powers(self, saved: _Saved) -> None:
+  def add_powers(self, saved: _Saved) -> None:
     """Adds the powers of an optimizer."""
-    steps = self._read(self._get_counter(saved))
+    steps = self._read(saved.counter)
     if steps is None or saved.kind not in slots.CORRECTED:
       return
-    key = self._graph.get_key(self._get_counter(saved)) or ""
+    key = self.graph.get_key(saved.counter) or ""
     for base in ("beta1_power", "beta2_power"):
       child = f"beta_{base[4]}"
       beta = self._read(saved.children.get(child))
       if beta is None:  # Newer optimizers do not save it.
-        found = {
-          value
-          for name, value in self._betas.items()
-          if names.get_base(name) == base
-        }
+        places = self._places.items()
+        found = {p.beta for n, p in places if names.get_base(n) == base}
         beta = found.pop() if len(found) == 1 else None
       if beta is not None and 0 < beta < 1:
-        name = f"{saved.path}/{base}"
-        spec = TensorSpec("float32", ())
-        self._result.sources[name] = Source(key, spec, beta ** (steps + 1))
-        self._result.reasons[name] = _POWER.format(child)
+        spec, why = TensorSpec("float32", ()), _POWER.format(child)
+        value = beta ** (steps + 1)
+        self.sources[f"{saved.path}/{base}"] = Source(key, spec, value, why=why)

@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
-from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint.matching import Source
-from tf_compat_lossscale.checkpoint.matching import Undecided
+from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint.names import ScaleNames
+from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint.places import Undecided
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
@@ -64,7 +64,7 @@ def rename(
   for name in list(renaming.left):
     renaming.add(name, name)
   if renaming.undecided:
-    raise matching.make_error(
+    raise places.make_error(
       checkpoint.prefix, "nothing was written", (), renaming.undecided
     )
   changed = [n for n, s in renaming.result.items() if not s.key]
@@ -174,7 +174,7 @@ class _Renaming:
     tensors = names.SCALE_TENSORS.get(self.api or "", {})
     for new, old in mapping.items():
       if old not in self.sources:
-        near = matching.suggest(str(old), self.sources)
+        near = places.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
           "not in it"
@@ -276,11 +276,13 @@ class _Renaming:
     """
     if self.same_order and not is_taken:
       return
+    kept = {name: name for name in sorted(alike)}
+    maps = " ".join(places.show_map(name, name) for name in kept)
     raise CheckpointError(
       f"{self.path}: nothing was written: names do not tell which of "
-      f"{', '.join(sorted(alike))} are loss scales and which are the program's "
-      "own: keep a variable by mapping={NAME: NAME} or --map NAME=NAME; "
-      "same_order=True (--same-order) says that all are loss scales"
+      f"{', '.join(kept)} are loss scales and which are the program's own: "
+      f"{places.show_mapping(kept)} or {maps} keep all; leave out the pairs of "
+      "loss scales; same_order=True (--same-order) says that all are"
     )
 
   def _convert(self, scale: ScaleNames, scope: str, number: int) -> None:

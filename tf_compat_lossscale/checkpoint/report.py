@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import dataclasses
 
-from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint.reading import escape
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
+
+MOST = 20  # The number of problems that a message lists at most.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Report:
     details = [f"{name} from {key}" for name, key in self.bridged.items()]
     details += [f"{name} initialized" for name in self.initialized]
     details += [f"{name} kept" for name in self.kept]
-    listed = f": {', '.join(matching.shorten(details))}" * bool(details)
+    listed = f": {', '.join(shorten(details))}" * bool(details)
     noted = "".join(f"; {note}" for note in self.notes)
     return escape(self._describe_counts() + listed + noted)
 
@@ -106,3 +108,10 @@ class Conversion:
   def size(self) -> int:
     """The number of bytes of all tensors of the destination."""
     return sum(spec.size for spec in self.written.values())
+
+
+def shorten(problems: Iterable[str], most: int = MOST) -> list[str]:
+  """Returns the first problems, and the number of the others."""
+  listed = list(problems)
+  more = len(listed) - most
+  return [*listed[:most], *([f"and {more} more"] if more > 0 else [])]

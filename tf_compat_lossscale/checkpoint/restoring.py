@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import os
@@ -13,23 +12,21 @@ from typing import Any
 from typing import Literal
 from typing import TypeAlias
 
-import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import by_object
 from tf_compat_lossscale.checkpoint import eager
 from tf_compat_lossscale.checkpoint import keras_names
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import objects as by_object
+from tf_compat_lossscale.checkpoint import objects as _objects
+from tf_compat_lossscale.checkpoint import places as _places
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint.matching import Match
-from tf_compat_lossscale.checkpoint.matching import Source
-from tf_compat_lossscale.checkpoint.matching import Wishes
+from tf_compat_lossscale.checkpoint.places import Place
+from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
-from tf_compat_lossscale.checkpoint.reading import CheckpointError
-from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import Report
 
 What: TypeAlias = Literal["all", "weights", "all_but_optimizer"]
@@ -86,9 +83,11 @@ def restore(
       keep their values if the checkpoint is by name.
     same_order: Whether the program creates its optimizers in the order of the
       program that saved the checkpoint. Then variables of several optimizers
-      are told apart by the numbers in their names. By name only.
+      are told apart by the numbers in their names. By name only, and not for
+      eager objects, which do not show the order.
     cast: Whether weights may be of another floating-point dtype in the
-      checkpoint, for instance float16 there and float32 here.
+      checkpoint, for instance float16 there and float32 here. By object,
+      optimizers must have their slots already then.
     learning_rate: The learning rate with which training goes on, positive, if
       the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
       way round. By default it is the program's, or else the checkpoint's.
@@ -110,9 +109,14 @@ def restore(
   arguments.check_word("what", what, WHAT)
   _check_mapping(mapping or {})
   wishes = Wishes(mapping or {}, missing, same_order, cast)
+  if variables is None and session is None and objects is None:
+    raise ValueError(
+      "restore(None, …) needs the objects or the variables to restore, but got "
+      "neither: pass objects=…, variables=… or a session."
+    )
   has_objects = objects is not None and variables is None
   if has_objects:
-    by_object.make_trackable(objects)  # Raises an error for what is none.
+    _objects.make_trackable(objects)  # Raises an error for what is none.
 
   def attempt(checkpoint: Checkpoint) -> Report:
     if has_objects and checkpoint.object_graph is not None:
@@ -122,14 +126,22 @@ def restore(
           "are for variables by name, but the objects are restored by their "
           "paths: leave them out; to restore some objects, give those alone."
         )
-      return by_object.restore_objects(
-        session, checkpoint, objects, missing, cast
-      )
+      return by_object.restore_objects(session, checkpoint, objects, wishes)
     if has_objects and session is None and what == "all":
       return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
-    return _restore_by_name(
-      session, checkpoint, objects, variables, what, wishes, learning_rate
-    )
+    if variables is not None:
+      places = list_places(variables)
+    elif session is not None:
+      places = list_places(_list_global(session))
+    else:
+      places = list_places(_objects.list_variables(objects))
+    _excuse(places, what)
+    if session is None and objects is not None:
+      initial = _objects.find_initial_values(objects)
+      for place in places:
+        place.initial = initial.get(id(place.variables[0]))
+    match_by_name(session, checkpoint, places, wishes, learning_rate)
+    return fill_by_name(session, checkpoint, places)
 
   return reading.read_consistently(path, attempt)
 
@@ -144,263 +156,32 @@ def _check_mapping(mapping: Mapping[str, str | None]) -> None:
       )
 
 
-class Targets:
-  """Variables by the names that a checkpoint has for them.
-
-  Attributes:
-    parts: Name -> the variable, or the parts of a partitioned one.
-    tensors: Name -> dtype and shape, of the whole.
-  """
-
-  def __init__(self, variables: _Variables) -> None:
-    """Takes variables, or a dict from names to them, as a Saver does."""
-    self.parts: dict[str, list[Any]] = {}
-    self.tensors: dict[str, TensorSpec] = {}
-    if isinstance(variables, Mapping):
-      for name, value in variables.items():
-        for variable in _list_parts(value):
-          self._add(name, variable)
-    else:
-      for value in variables:
-        for variable in _list_parts(value):
-          part = tracking.find_slice(variable)
-          name = part.full_name if part else _get_name(variable)
-          self._add(name, variable)
-
-  def _add(self, name: str, variable: Any) -> None:
-    part = tracking.find_slice(variable)
-    shape = part.full_shape if part else variable.shape.as_list()
-    dtype = variable.dtype.base_dtype.name
-    known = self.parts.setdefault(name, [])
-    if known and not part:
-      raise ValueError(
-        f"Two variables are called {name!r}, but names must differ: give a "
-        "dict from the names in the checkpoint to the variables."
-      )
-    known.append(variable)
-    self.tensors[name] = TensorSpec(dtype, tuple(int(size) for size in shape))
-
-  def list_others(self, session: tf.compat.v1.Session) -> Targets:
-    """Returns the graph's further variables."""
-    known = {v.name for parts in self.parts.values() for v in parts}
-    others = Targets([])
-    for variable in _list_global(session):
-      if variable.name not in known and _get_name(variable) not in self.parts:
-        others._add(_get_name(variable), variable)
-    return others
-
-  def find_betas(self) -> dict[str, float]:
-    """Returns the powers of Adam -> their initial values, if known."""
-    betas = {}
-    for name, spec in self.tensors.items():
-      if names.is_power(name, spec):
-        initializer = getattr(self.parts[name][0], "initializer", None)
-        inputs = list(initializer.inputs) if initializer is not None else []
-        # `get_static_value` would forbid to feed the tensor.
-        if len(inputs) > 1 and inputs[1].op.type == "Const":
-          value = tf.make_ndarray(inputs[1].op.get_attr("value"))
-          betas[name] = float(value)
-    return betas
-
-
-def _restore_by_name(
-  session: tf.compat.v1.Session | None,
-  checkpoint: Checkpoint,
-  objects: Any,
-  variables: _Variables | None,
-  what: What,
-  wishes: Wishes,
-  learning_rate: float | None,
-) -> Report:
-  """Restores variables by name."""
-  if variables is None and session is None and objects is None:
-    raise ValueError(
-      "restore(None, …) needs the objects or the variables to restore, but got "
-      "neither: pass objects=…, variables=… or a session."
-    )
-  if variables is None:
-    variables = (
-      by_object.list_variables(objects)
-      if session is None
-      else _list_global(session)
-    )
-  targets = Targets(variables)
-  wishes = dataclasses.replace(wishes, excused=_excuse(targets, what))
-  match = match_by_name(session, checkpoint, targets, wishes, learning_rate)
-  initial = (
-    {} if session or objects is None else by_object.find_initial_values(objects)
-  )
-  return assign_by_name(session, checkpoint, targets, match, initial, wishes)
-
-
-def match_by_name(
-  session: tf.compat.v1.Session | None,
-  checkpoint: Checkpoint,
-  targets: Targets,
-  wishes: Wishes,
-  learning_rate: float | None = None,
-) -> Match:
-  """Finds the tensor that each variable is to get."""
-  sources = {
-    name: Source(key, checkpoint.specs[key])
-    for name, key in names.list_keys(checkpoint).items()
-  }
-  others: dict[str, TensorSpec] = {}
-  order: list[str] = []
-  if session is not None:
-    others = targets.list_others(session).tensors
-    names_here = {
-      id(v): name for name, parts in targets.parts.items() for v in parts
-    }
-    order = [names_here.get(id(v), _get_name(v)) for v in _list_global(session)]
-  named = keras_names.name_keras(
-    checkpoint,
-    targets.tensors,
-    wishes.mapping,
-    learning_rate,
-    targets.find_betas(),
-  )
-  match = matching.match_names(
-    targets.tensors,
-    {**sources, **named.sources},
-    checkpoint.prefix,
-    dataclasses.replace(
-      wishes,
-      excused={**named.initial, **wishes.excused},
-      mapping=named.mapping,
-    ),
-    others,
-    dict.fromkeys(order),
-  )
-  match.reasons.update(
-    {n: why for n, why in named.reasons.items() if n in match.sources}
-  )
-  return match
-
-
-def assign_by_name(
-  session: tf.compat.v1.Session | None,
-  checkpoint: Checkpoint,
-  targets: Targets,
-  match: Match,
-  initial: Mapping[int, Any],
-  wishes: Wishes,
-) -> Report:
-  """Assigns the values that `match_by_name` found.
-
-  Args:
-    session: The session; None when eager.
-    checkpoint: The checkpoint.
-    targets: The variables.
-    match: The sources of their values.
-    initial: The `id` of a variable -> its initial value, when eager.
-    wishes: What the caller decided.
-
-  Returns:
-    The source of each variable's value.
-  """
-  if not match.sources:
-    raise CheckpointError(
-      f"{checkpoint.prefix}: nothing in it is for the given variables"
-      f"{'' if targets.parts else ', of which there are none'}"
-    )
-  # All values are read before the first is assigned, so damage shows here.
-  assigned = list(_read_values(checkpoint, targets, match))
-  check_powers(checkpoint, targets, match, wishes)
-  initialized, fresh = dict(match.initialized), []
-  kept: dict[str, str] = {}
-  if session is not None:
-    kept = dict.fromkeys(targets.list_others(session).parts, _NOT_ASKED)
-  for name, why in match.initialized.items():
-    for variable in targets.parts[name]:
-      value = initial.get(id(variable))
-      if value is not None or session is not None:
-        fresh.append((variable, value))
-      else:
-        kept[name] = f"{why}, and eagerly its initial value is not known"
-        initialized.pop(name, None)
-  assign = by_object.plan_assignments(session, assigned, fresh)
-  checkpoint.check_current()
-  assign()
-  keys = {name: source.key for name, source in match.sources.items()}
-  return Report(
-    checkpoint.prefix,
-    restored={n: key for n, key in keys.items() if n not in match.reasons},
-    bridged={n: keys[n] for n in match.reasons},
-    initialized=initialized,
-    kept=kept,
-    unused=match.unused,
-    proofs=match.reasons,
-    notes=(*checkpoint.notes, *match.notes),
-  )
-
-
-def check_powers(
-  checkpoint: Checkpoint, targets: Targets, match: Match, wishes: Wishes
-) -> None:
-  """Refuses powers that are another optimizer's, as their values tell.
-
-  The caller's mapping is not doubted.
-  """
-  keys = {
-    name: match.sources[name].key
-    for name in targets.tensors
-    if name in match.sources
-    and name not in wishes.mapping
-    and names.is_power(name, targets.tensors[name])
-    and match.sources[name].value is None
-  }
-  if keys:
-    matching.check_powers(
-      checkpoint.prefix,
-      {name: float(checkpoint.read(key)) for name, key in keys.items()},
-      targets.find_betas(),
-      keys,
-    )
-
-
-def _read_values(
-  checkpoint: Checkpoint, targets: Targets, match: Match
-) -> Iterator[tuple[Any, np.ndarray]]:
-  """Yields the variables, each with its value."""
-  sliced: list[tuple[Any, Source, str]] = []
-  for name, source in match.sources.items():
-    for variable in targets.parts[name]:
+def list_places(variables: _Variables) -> list[Place]:
+  """Returns the places of variables, or of a dict from names to them."""
+  found: dict[str, Place] = {}
+  named = variables.items() if isinstance(variables, Mapping) else None
+  for name, value in named or (("", value) for value in variables):
+    for variable in _list_parts(value):
       part = tracking.find_slice(variable)
-      if part is None or source.value is not None:
-        yield variable, source.read(checkpoint)
-      else:
-        sliced.append((variable, source, part.spec))
-  values = checkpoint.read_slices([(s.key, part) for _, s, part in sliced])
-  for (variable, source, _), value in zip(sliced, values):
-    yield variable, source.change(value, checkpoint.prefix)
+      own = part.full_name if part else _places.get_name(variable)
+      place = _places.make_place(name or own, variable)
+      known = found.setdefault(place.name, place)
+      if known is not place and not part:
+        raise ValueError(
+          f"Two variables are called {place.name!r}, but names must differ: "
+          "give a dict from the names in the checkpoint to the variables."
+        )
+      if known is not place:
+        known.variables.append(variable)
+  return list(found.values())
 
 
-def _excuse(targets: Targets, what: str) -> dict[str, str]:
-  """Returns the variables that `what` leaves out: name -> why."""
-  if what == "all":
-    return {}
-  own = {
-    name
-    for name, primary in names.find_slots(targets.tensors)
-    if all(v.trainable for v in targets.parts[primary])
-    and not any(v.trainable for v in targets.parts[name])
-  }
-  own.update(
-    name
-    for name, tensor in targets.tensors.items()
-    if names.is_power(name, tensor)
-    and not any(v.trainable for v in targets.parts[name])
-  )
-  if what == "weights":
-    for scale in names.find_scales(targets.tensors).known:
-      own.update(scale.names, scale.counts)
-    own.update(
-      name
-      for name in targets.tensors
-      if names.split_scope(name)[1] == "global_step"
-    )
-  return dict.fromkeys(own, f"what={what!r}")
+def _list_parts(value: Any) -> list[Any]:
+  """Returns the parts of a partitioned variable, or the variable alone."""
+  if isinstance(value, (list, tuple)):
+    return list(value)
+  # A PartitionedVariable is no variable itself.
+  return list(value) if hasattr(value, "partitions") else [value]
 
 
 def _list_global(session: tf.compat.v1.Session) -> list[Any]:
@@ -411,13 +192,78 @@ def _list_global(session: tf.compat.v1.Session) -> list[Any]:
   return found
 
 
-def _get_name(variable: Any) -> str:
-  return str(variable.name.split(":")[0])
+def _list_others(
+  session: tf.compat.v1.Session | None, places: list[Place]
+) -> list[Place]:
+  """Returns the places of the graph's further variables."""
+  if session is None:
+    return []
+  known = {v.name for place in places for v in place.variables}
+  taken = {place.name for place in places}
+  others = {
+    _places.get_name(v): v
+    for v in _list_global(session)
+    if v.name not in known and _places.get_name(v) not in taken
+  }
+  return [_places.make_place(name, v) for name, v in others.items()]
 
 
-def _list_parts(value: Any) -> list[Any]:
-  """Returns the parts of a partitioned variable, or the variable alone."""
-  if isinstance(value, (list, tuple)):
-    return list(value)
-  # A PartitionedVariable is no variable itself.
-  return list(value) if hasattr(value, "partitions") else [value]
+def match_by_name(
+  session: tf.compat.v1.Session | None,
+  checkpoint: Checkpoint,
+  places: list[Place],
+  wishes: Wishes,
+  learning_rate: float | None = None,
+) -> None:
+  """Finds the tensor that each place is to get."""
+  order: list[str] = []
+  if session is not None:
+    own = {id(v): place.name for place in places for v in place.variables}
+    order = [own.get(id(v), _places.get_name(v)) for v in _list_global(session)]
+  named, mapping = keras_names.name_keras(
+    checkpoint, places, wishes.mapping, learning_rate
+  )
+  matching.match(
+    checkpoint,
+    places,
+    _places.list_sources(checkpoint) | named,
+    dataclasses.replace(wishes, mapping=mapping),
+    _list_others(session, places),
+    dict.fromkeys(order),
+  )
+
+
+def fill_by_name(
+  session: tf.compat.v1.Session | None,
+  checkpoint: Checkpoint,
+  places: list[Place],
+) -> Report:
+  """Assigns the values that `match_by_name` found, and returns the report."""
+  keys = names.list_keys(checkpoint).values()
+  report = _places.fill(session, checkpoint, places, keys=keys)
+  for other in _list_others(session, places):
+    report.kept[other.name] = _NOT_ASKED
+  return report
+
+
+def _excuse(places: list[Place], what: str) -> None:
+  """Decides that what `what` leaves out is initialized."""
+  if what == "all":
+    return
+  tensors = {place.name: place.spec for place in places}
+  trained = {
+    place.name for place in places if all(v.trainable for v in place.variables)
+  }
+  own = {
+    name
+    for name, primary in names.find_slots(tensors)
+    if primary in trained and name not in trained
+  }
+  own |= {n for n, s in tensors.items() if names.is_power(n, s)} - trained
+  if what == "weights":
+    for scale in names.find_scales(tensors).known:
+      own.update(scale.names, scale.counts)
+    own |= {n for n in tensors if names.split_scope(n)[1] == "global_step"}
+  for place in places:
+    if place.name in own:
+      place.why = f"what={what!r}"

@@ -15,11 +15,10 @@ from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint import saver_keys
-from tf_compat_lossscale.checkpoint.matching import Wishes
+from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.restoring import Targets
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
@@ -72,13 +71,12 @@ class Saver(tf.compat.v1.train.Saver):
       )
     reading.find(save_path)  # That it is missing is the first error to report.
     saved = self._find_saved(sess.graph)
-    targets = Targets(saved.variables)
-    wishes = Wishes()
 
     def attempt(checkpoint: Checkpoint) -> Report | None:
-      match = restoring.match_by_name(sess, checkpoint, targets, wishes)
-      if match.is_exact and checkpoint.object_graph is None:
-        restoring.check_powers(checkpoint, targets, match, wishes)
+      places = restoring.list_places(saved.variables)
+      restoring.match_by_name(sess, checkpoint, places, Wishes())
+      is_exact = all(each.source and not each.why for each in places)
+      if is_exact and checkpoint.object_graph is None:
         super(Saver, self).restore(sess, checkpoint.prefix)
         return None
       if saved.others:
@@ -87,9 +85,7 @@ class Saver(tf.compat.v1.train.Saver):
           f"be, and the Saver has more ({', '.join(saved.others)}): convert "
           "the checkpoint first (tf-lossscale convert)"
         )
-      return restoring.assign_by_name(
-        sess, checkpoint, targets, match, {}, wishes
-      )
+      return restoring.fill_by_name(sess, checkpoint, places)
 
     self.last_report = reading.read_consistently(save_path, attempt)
     if self.last_report is not None:
@@ -108,8 +104,10 @@ class Saver(tf.compat.v1.train.Saver):
       saved = graph.get_collection(_Keys.GLOBAL_VARIABLES, scope)
       others = graph.get_collection(_Keys.SAVEABLE_OBJECTS, scope)
       if scope:  # The checkpoint's names do not have the scope.
-        targets = Targets(saved).parts
-        saved = {name[len(scope) :]: parts for name, parts in targets.items()}
+        saved = {
+          place.name[len(scope) :]: place.variables
+          for place in restoring.list_places(saved)
+        }
     elif not isinstance(saved, dict):
       others = [item for item in saved if not _is_variable(item)]
       saved = [item for item in saved if _is_variable(item)]

@@ -61,17 +61,6 @@ class Uncollected:
   trainable: bool = False
 
 
-class _Read(NamedTuple):
-  """A key of a checkpoint, and the slice that is read; "" means the whole."""
-
-  key: str
-  part: str
-
-
-# Returns the key and the slice of each output of an op that reads tensors.
-_ListReads = Callable[[tf.Operation], list[_Read]]
-
-
 class _UnknownKeys(Exception):
   """An error for an op that reads tensors whose names are not constant."""
 
@@ -98,14 +87,19 @@ def find_saved(
   others: dict[str, None] = {}
   try:
     for op in _list_grouped(root):
-      read = _find_read(op, list_reads)
-      variable = read and _find_variable(op.inputs[0].op, known)
-      if read and variable is not None:
-        found = targets.setdefault(read.key, [])
-        if all(variable is not other for other, _ in found):
-          found.append((variable, read.part))
-      else:
+      tensor = op.inputs[1] if op.type in _ASSIGNS else None
+      while tensor is not None and tensor.op.type in _PASSES:
+        tensor = tensor.op.inputs[0]
+      variable = None
+      if tensor is not None and tensor.op.type == _READER:
+        variable = _find_variable(op.inputs[0].op, known)
+      if tensor is None or variable is None:
         others.update(dict.fromkeys(_find_keys(op, list_reads)))
+        continue
+      key, part = list_reads(tensor.op)[tensor.value_index]
+      found = targets.setdefault(key, [])
+      if all(variable is not other for other, _ in found):
+        found.append((variable, part))
   except (_UnknownKeys, UnicodeDecodeError):
     return None
   if not targets and not others:
@@ -130,33 +124,24 @@ def find_saved(
   return Saved(variables, list(others))
 
 
-def _find_read(op: tf.Operation, list_reads: _ListReads) -> _Read | None:
-  """Returns what an op assigns; None if that is no tensor as it was read."""
-  if op.type not in _ASSIGNS:
-    return None
-  tensor = op.inputs[1]
-  while tensor.op.type in _PASSES:
-    tensor = tensor.op.inputs[0]
-  if tensor.op.type != _READER:
-    return None
-  return list_reads(tensor.op)[tensor.value_index]
-
-
-def _list_reads(op: tf.Operation) -> list[_Read]:
-  """Returns the key and slice of each output of an op that reads."""
+def _list_reads(op: tf.Operation) -> list[tuple[str, str]]:
+  """Returns key and slice of each output of an op that reads; "" is all."""
   values = [tf.get_static_value(tensor) for tensor in op.inputs[1:]]
   if any(value is None or len(value) != len(op.outputs) for value in values):
     raise _UnknownKeys
-  return [_Read(key.decode(), part.decode()) for key, part in zip(*values)]
+  return [(key.decode(), part.decode()) for key, part in zip(*values)]
 
 
-def _find_keys(op: tf.Operation, list_reads: _ListReads) -> Iterator[str]:
+def _find_keys(
+  op: tf.Operation,
+  list_reads: Callable[[tf.Operation], list[tuple[str, str]]],
+) -> Iterator[str]:
   """Yields the keys of all tensors that an op depends on."""
   stack, seen = [op], {op}
   while stack:
     for tensor in stack.pop().inputs:
       if tensor.op.type == _READER:
-        yield list_reads(tensor.op)[tensor.value_index].key
+        yield list_reads(tensor.op)[tensor.value_index][0]
       elif tensor.op not in seen:
         seen.add(tensor.op)
         stack.append(tensor.op)

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges the state of TensorFlow 1's optimizers with Keras's.
 
-    tf.compat.v1.train   slots of w                     Keras
-    MomentumOptimizer    Momentum                       momentum (*)
-    RMSPropOptimizer     RMSProp, RMSProp_1             rms, momentum
-      centered           RMSProp, RMSProp_1, RMSProp_2  rms, mg, momentum
-    AdagradOptimizer     Adagrad                        accumulator
-    AdadeltaOptimizer    Adadelta, Adadelta_1           accum_grad, accum_var
-    FtrlOptimizer        Ftrl, Ftrl_1                   accumulator, linear
-    AdamOptimizer        Adam, Adam_1                   m, v
-    contrib's AdaMax     AdaMax, AdaMax_1               m, v
-    BERT's AdamW, LAMB   adam_m, adam_v                 m, v
-
-All slots but one have the same values in both. (*) MomentumOptimizer sums
-gradients, and Keras's SGD sums what it adds to the variable:
+docs/keras-checkpoints.md has the table of optimizers and slots. All slots but
+one have the same values in both. MomentumOptimizer sums gradients, and Keras's
+SGD sums what it adds to the variable:
 
     MomentumOptimizer    a = momentum * a + g;         w -= rate * a
     SGD                  v = momentum * v - rate * g;  w += v
@@ -57,6 +47,11 @@ ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
   "Momentum": (("momentum",),),
   "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
 }
+# The same of TensorFlow 1's optimizers in object graphs, if they differ.
+_ROLES_OF_V1 = {
+  frozenset({"accum", "accum_update"}): "Adadelta",
+  frozenset({"accum", "linear"}): "Ftrl",
+}
 # Further names of slots -> the optimizer with the same slots. Weight decay is
 # no slot.
 _ALIKE = {"AdamW": "Adam", "MomentumW": "Momentum"}
@@ -77,6 +72,7 @@ CLASSES = {
   "adamw": "Adam",
   "ftrl": "Ftrl",
   "lamb": "Adam",
+  "momentum": "Momentum",  # TensorFlow 1's.
   "nadam": "Adam",
   "rmsprop": "RMSProp",
   "sgd": "Momentum",
@@ -141,6 +137,8 @@ _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
 
 def find_kind_of_roles(roles: Collection[str]) -> str:
   """Returns the key of `ROLES` whose slots have these roles; '' if none has."""
+  if frozenset(roles) in _ROLES_OF_V1:
+    return _ROLES_OF_V1[frozenset(roles)]
   for kind, (*_, most) in ROLES.items():
     is_part = kind == "RMSProp" and "rms" in roles and set(roles) < set(most)
     if is_part or set(roles) == set(most):
@@ -148,20 +146,35 @@ def find_kind_of_roles(roles: Collection[str]) -> str:
   return ""
 
 
+def find_kind_of_lists(children: Collection[str]) -> str:
+  """Returns the key of `LISTS` whose lists an optimizer has; '' if none is."""
+  for kind, lists in LISTS.items():
+    if set(lists.values()) <= set(children):
+      return kind
+  return ""
+
+
 def find_kind(names_of_classes: Iterable[str]) -> str | None:
-  """Returns the optimizer of TensorFlow 1 with the slots of a class of Keras.
+  """Returns the optimizer of TensorFlow 1 with the slots of a class.
 
   Args:
-    names_of_classes: The class's name, and those that it is derived from.
+    names_of_classes: The name of an optimizer's class, of Keras or of
+      TensorFlow 1, and those of the classes that it is derived from.
 
   Returns:
     A key of `ROLES`; '' if there is none; None if the classes are unknown.
   """
   for name in names_of_classes:
-    kind = CLASSES.get(name.lower().replace("_", ""))
+    name = name.lower().replace("_", "").removesuffix("optimizer")
+    kind = CLASSES.get(name)
     if kind is not None:
       return kind
   return None
+
+
+def find_kind_of_optimizer(optimizer: object) -> str | None:
+  """Returns the same for an optimizer, by its class."""
+  return find_kind(cls.__name__ for cls in type(optimizer).__mro__)
 
 
 class NamedSlots:

@@ -27,12 +27,13 @@ import dataclasses
 import fnmatch
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
+from tf_compat_lossscale.checkpoint.report import shorten
 
 LAYOUTS = ("weights", "npz", "safetensors")
 # Adafactor's factors of a slot lack one of the weight's dimensions.
@@ -115,7 +116,7 @@ def find_weights(checkpoint: Checkpoint, choice: Choice) -> Weights:
     raise CheckpointError(f"{checkpoint.prefix}: {error}") from None
   plain = sorted(found.kept.keys() - found.averages.keys())
   if plain and choice.averages:
-    listed = ", ".join(matching.shorten(plain, 5))
+    listed = ", ".join(shorten(plain, 5))
     found.notes.append(f"without an average, and written as they are: {listed}")
   return found
 
@@ -196,7 +197,7 @@ def _choose(found: Weights, choice: Choice) -> None:
 def _explain_no_match(found: Weights, word: str, pattern: str) -> str:
   """Returns the error for a pattern that matches no name."""
   others = [name for name in found.dropped if _matches(name, [pattern])]
-  why = matching.suggest(pattern, found.kept)
+  why = places.suggest(pattern, found.kept)
   if others:
     why = f" ({others[0]} is dropped: {found.dropped[others[0]]})"
   return (

@@ -52,6 +52,24 @@ def list_variables(optimizer: tf.compat.v1.train.Optimizer) -> list[Any]:
   return list(found.values())
 
 
+def find_betas(optimizer: Any) -> dict[str, float]:
+  """Returns power of an Adam -> its initial value; {} for other optimizers.
+
+  A public property would replace `_beta1` and `_beta2`. Without them, powers
+  are not compared with the betas.
+
+  Args:
+    optimizer: An eager optimizer, no wrapper.
+  """
+  found = {}
+  for number in (1, 2):
+    beta = getattr(optimizer, f"_beta{number}", None)
+    beta = beta() if callable(beta) else beta
+    if isinstance(beta, (int, float, tf.Tensor, tf.Variable)):
+      found[f"beta{number}_power"] = float(beta)
+  return found
+
+
 def compute_initial_state(
   optimizer: Any, variables: list[tf.Variable]
 ) -> list[tuple[tf.Variable, tf.Tensor]]:

@@ -1,0 +1,560 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places that want values, and the sources of the values.
+
+Every way to restore a checkpoint makes a `Place` of each variable and decides
+on the `Source` of its value: `matching` by names, `objects` by the object
+graph. Then `fill` reads all values, checks them, and assigns them. So nothing
+is assigned unless all is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import difflib
+import math
+import shlex
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import session_values
+from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
+from tf_compat_lossscale.checkpoint.report import Report
+from tf_compat_lossscale.checkpoint.report import shorten
+
+_COMPARED = 300  # The number of names that a name is compared with at most.
+# Why a place gets no value of the checkpoint, or gets it otherwise.
+NO_SCALE = "the checkpoint has no loss scale for it"
+NOT_THERE = "it is not in the checkpoint"
+NO_COUNT = "the checkpoint's loss scale has no such variable"
+OTHER_API = "the same loss scale, of another API"
+_FLOATS = {"float16", "bfloat16", "float32", "float64"}
+_COUNTERS = {"int32", "int64"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """The source of a variable's value.
+
+  Attributes:
+    key: The tensor in the checkpoint; "" if there is none.
+    spec: The dtype and shape of the value. The tensor is cast if it has
+      another dtype.
+    value: The value, if it is not the tensor's.
+    factor: What the tensor is multiplied by.
+    why: How the source was found, if not by its name.
+  """
+
+  key: str
+  spec: TensorSpec
+  value: float | int | None = None
+  factor: float = 1.0
+  why: str = ""
+
+  def read(self, checkpoint: Checkpoint) -> np.ndarray:
+    """Returns the value.
+
+    Raises:
+      CheckpointError: The tensor is damaged, or does not fit the dtype.
+    """
+    if self.value is not None:
+      dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
+      return np.full(self.spec.shape, self.value, dtype)
+    return self.change(checkpoint.read(self.key), checkpoint.prefix)
+
+  def change(self, value: np.ndarray, path: str) -> np.ndarray:
+    """Returns the value that comes of a tensor, or of a slice of it.
+
+    Args:
+      value: The tensor.
+      path: The checkpoint, for messages.
+
+    Raises:
+      CheckpointError: The tensor does not fit the dtype.
+    """
+    dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
+    if self.factor != 1:
+      value = (value * self.factor).astype(value.dtype)
+    if value.dtype == dtype:
+      return value
+    with np.errstate(over="ignore"):
+      cast: np.ndarray = value.astype(dtype)
+    if self.spec.dtype in _FLOATS:
+      is_whole = np.array_equal(
+        np.isfinite(cast.astype(np.float64)),
+        np.isfinite(value.astype(np.float64)),
+      )
+    else:
+      is_whole = np.array_equal(cast, value)
+    if not is_whole:
+      raise CheckpointError(
+        f"{path}: {self.key} has values that {self.spec.dtype} cannot hold"
+      )
+    return cast
+
+
+@dataclasses.dataclass(frozen=True)
+class Wishes:
+  """What the caller of a restore wants.
+
+  Attributes:
+    mapping: Variable -> its name in the checkpoint, or None to initialize it.
+    missing: 'error', or 'initialize' for variables that the checkpoint lacks.
+    same_order: Whether both programs make their optimizers in one order.
+    cast: Whether weights may have another floating-point dtype.
+  """
+
+  mapping: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+  missing: str = "error"
+  same_order: bool = False
+  cast: bool = False
+
+
+@dataclasses.dataclass(eq=False)
+class Place:
+  """A variable that wants a value.
+
+  Attributes:
+    name: What the checkpoint is likely to call it; errors say so, too.
+    spec: Its dtype and shape, of the whole if it is partitioned.
+    variables: The variable, or the parts of a partitioned one.
+    label: What reports call it, if not by its name.
+    further: Further names that a mapping may have for it.
+    has_scope: Whether its name shows a scope, as those of objects do not.
+    beta: The initial value of a power of Adam; 0 for others, or if unknown.
+    source: Where its value comes from; None if nothing was found so far.
+    why: How the source was found if not by the name, or why there is none.
+    initial: Returns the initial value; None if it is not known eagerly.
+    keys: By object, key of a value for it -> how that was found; '' if by the
+      variable's own path.
+    is_kept: Whether the variable keeps its value.
+  """
+
+  name: str
+  spec: TensorSpec
+  variables: list[Any] = dataclasses.field(default_factory=list)
+  label: str = ""
+  further: tuple[str, ...] = ()
+  has_scope: bool = True
+  beta: float = 0.0
+  source: Source | None = None
+  why: str = ""
+  initial: Callable[[], Any] | None = None
+  keys: dict[str, str] = dataclasses.field(default_factory=dict)
+  is_kept: bool = False
+
+  @property
+  def is_decided(self) -> bool:
+    return self.source is not None or bool(self.why) or self.is_kept
+
+  def take(self, source: Source, why: str = "", cast: bool = False) -> str:
+    """Takes a source, unless the value does not fit the variable.
+
+    Integer scalars count something, so both integer dtypes fit.
+
+    Args:
+      source: The source.
+      why: How it was found, if not by the name.
+      cast: Whether floating-point values of another dtype are converted.
+
+    Returns:
+      How the value misfits; "" if it fits.
+    """
+    there, here = source.spec, self.spec
+    if None in here.shape and tf.TensorShape(
+      self.variables[0].shape
+    ).is_compatible_with(there.shape):
+      here = here._replace(shape=there.shape)
+    if there != here:
+      kinds = {there.dtype, here.dtype}
+      is_alike = there.shape == here.shape
+      if not is_alike or not (
+        (kinds <= _COUNTERS and not here.shape) or (cast and kinds <= _FLOATS)
+      ):
+        hint = "; cast=True converts" * (is_alike and kinds <= _FLOATS)
+        return f"{self.name} is {here} but {there} in it{hint}"
+      why = why or f"cast from {there.dtype}"
+    self.source = dataclasses.replace(source, spec=here)
+    self.why = source.why or why
+    return ""
+
+
+def make_place(name: str, variable: Any, **attributes: Any) -> Place:
+  """Returns the place of a variable, or of the partitioned one it is part of.
+
+  Args:
+    name: The place's name.
+    variable: A variable of TensorFlow or of Keras 3.
+    **attributes: Further attributes of the place.
+  """
+  part = tracking.find_slice(variable)
+  shape = tf.TensorShape(part.full_shape if part else variable.shape)
+  dims = tuple(shape.as_list()) if shape.rank is not None else (None,)
+  spec = TensorSpec(tf.as_dtype(variable.dtype).base_dtype.name, dims)
+  beta = _find_beta(variable) if names.is_power(name, spec) else 0.0
+  return Place(name, spec, [variable], beta=beta, **attributes)
+
+
+def list_sources(checkpoint: Checkpoint) -> dict[str, Source]:
+  """Returns the tensors of a checkpoint by the names of the variables."""
+  keys = names.list_keys(checkpoint)
+  return {
+    name: Source(key, checkpoint.specs[key]) for name, key in keys.items()
+  }
+
+
+def get_name(variable: Any) -> str:
+  """Returns a variable's name; Keras 3's has a path of names."""
+  path = getattr(variable, "path", "")
+  return str(path or variable.name.split(":")[0])
+
+
+def _find_beta(variable: Any) -> float:
+  """Returns a number from which a graph's variable starts; 0 if unknown."""
+  initializer = getattr(variable, "initializer", None)
+  inputs = list(getattr(initializer, "inputs", ()))
+  # `get_static_value` would forbid to feed the tensor.
+  if len(inputs) > 1 and inputs[1].op.type == "Const":
+    return float(tf.make_ndarray(inputs[1].op.get_attr("value")))
+  return 0.0
+
+
+def fill(
+  session: tf.compat.v1.Session | None,
+  checkpoint: Checkpoint,
+  places: Sequence[Place],
+  *,
+  keys: Collection[str] = (),
+  notes: Iterable[str] = (),
+  rules: Iterable[tuple[Any, Any]] = (),
+  before: Callable[[], None] | None = None,
+) -> Report:
+  """Reads the values of all places, then assigns them.
+
+  Args:
+    session: The session; None when eager.
+    checkpoint: The checkpoint.
+    places: The places, all decided. Those without a source are initialized, or
+      keep their values if initial values are not known.
+    keys: What the places could get, so that the report lists what is unused.
+    notes: What the report says besides.
+    rules: Further variables and their values, which the report leaves out.
+    before: Called directly before the first assignment.
+
+  Returns:
+    The source of each value.
+
+  Raises:
+    CheckpointError: A value does not fit or cannot be read, or a variable takes
+      no value, or no place has a source. Nothing was assigned then.
+  """
+  used = {place.source.key for place in places if place.source is not None}
+  if not any(used):
+    raise CheckpointError(
+      f"{checkpoint.prefix}: nothing in it is for what is to be restored"
+      f"{'' if places else ', since there are no variables'}"
+    )
+  report = Report(
+    checkpoint.prefix,
+    unused=tuple(sorted(set(keys) - used)),
+    notes=(*checkpoint.notes, *notes),
+  )
+  values = [*_read_values(checkpoint, places), *rules]
+  fresh: list[Any] = []
+  for place in places:
+    label = place.label or place.name
+    if place.source is not None:
+      if place.why:
+        report.bridged[label] = place.source.key
+        report.proofs[label] = place.why
+      else:
+        report.restored[label] = place.source.key
+    elif place.is_kept:
+      report.kept[label] = place.why
+    elif place.initial is not None or session is not None:
+      report.initialized[label] = place.why
+      if place.initial is not None:
+        values += [(v, place.initial()) for v in place.variables]
+      else:
+        fresh += place.variables
+    else:
+      report.kept[label] = f"{place.why}, and its initial value is not known"
+  if session is None:
+    checkpoint.check_current()
+    if before is not None:
+      before()
+    for variable, value in values:
+      variable.assign(value)
+    return report
+  try:
+    assignments = session_values.plan(
+      (variable, np.asarray(value)) for variable, value in values
+    )
+  except ValueError as error:
+    raise CheckpointError(
+      f"{error}; restore the variable with tf.compat.v1.train.Saver"
+    ) from None
+  _try_initial_values(session, checkpoint, fresh, [v for v, _ in values])
+  checkpoint.check_current()
+  session_values.run(session, assignments)
+  # An initial value may be made of a variable that was restored.
+  _run_initial(
+    session,
+    [variable.initializer for variable in fresh],
+    f"{checkpoint.prefix}: its values were restored, but not all others",
+  )
+  return report
+
+
+def _try_initial_values(
+  session: tf.compat.v1.Session,
+  checkpoint: Checkpoint,
+  fresh: Sequence[Any],
+  restored: Sequence[Any],
+) -> None:
+  """Computes initial values, so that a failure shows before any assignment.
+
+  Those made of variables that are restored or initialized have to wait.
+  """
+  others = {get_name(variable) for variable in [*restored, *fresh]}
+  inputs = [variable.initializer.inputs[1:2] for variable in fresh]
+  ops = [tensor.op for (tensor,) in filter(None, map(list, inputs))]
+  _run_initial(
+    session,
+    [op for op in ops if not _depends_on(op, others)],
+    f"{checkpoint.prefix}: nothing was restored",
+  )
+
+
+def _run_initial(
+  session: tf.compat.v1.Session, ops: list[tf.Operation], what: str
+) -> None:
+  """Runs ops that compute initial values."""
+  try:
+    session.run(ops)
+  except Exception as error:  # A program's own code may run in it.
+    # The place of the op's definition comes first, then the reason.
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    for i, line in enumerate(lines):
+      if line.startswith("Node: "):
+        lines = lines[i : i + 2]
+    raise CheckpointError(
+      f"{what}, since an initial value cannot be computed: "
+      + " ".join(lines[:2])
+    ) from error
+
+
+def _depends_on(op: tf.Operation, variables: Collection[str]) -> bool:
+  """Returns whether an op depends on a variable, by the name of its op."""
+  stack, seen = [op], {op.name}
+  while stack:
+    each = stack.pop()
+    if each.name in variables:
+      return True
+    for other in (*each.control_inputs, *(t.op for t in each.inputs)):
+      if other.name not in seen:
+        seen.add(other.name)
+        stack.append(other)
+  return False
+
+
+def _read_values(
+  checkpoint: Checkpoint, places: Iterable[Place]
+) -> Iterator[tuple[Any, np.ndarray]]:
+  """Yields the variables of places that have a source, with their values."""
+  sliced: list[tuple[Any, Source, str]] = []
+  for place in places:
+    for variable in place.variables if place.source is not None else []:
+      source, part = place.source, tracking.find_slice(variable)
+      assert source is not None
+      if part is None or source.value is not None:
+        yield variable, source.read(checkpoint)
+      else:
+        sliced.append((variable, source, part.spec))
+  values = checkpoint.read_slices([(s.key, part) for _, s, part in sliced])
+  for (variable, source, _), value in zip(sliced, values):
+    yield variable, source.change(value, checkpoint.prefix)
+
+
+def check_powers(
+  checkpoint: Checkpoint,
+  places: Iterable[Place],
+  trusted: Collection[str] = (),
+) -> None:
+  """Refuses powers of Adam that are another optimizer's.
+
+  After n - 1 steps, Adam's power is beta ** n: a whole power of the initial
+  value, and the same one for beta1 and beta2. Optimizers of one name that were
+  made in another order have equal names. The check only refuses: it does not
+  choose, and it says nothing about powers that are near 0 or 1.
+
+  Args:
+    checkpoint: The checkpoint.
+    places: The places, some of powers.
+    trusted: Names of places that the caller decided on.
+
+  Raises:
+    CheckpointError: A power is no such power.
+  """
+  powers = {
+    place.name: place
+    for place in places
+    if place.beta
+    and place.source is not None
+    and place.source.value is None
+    and not {place.name, *place.further} & set(trusted)
+  }
+  values = {
+    name: place.source.read(checkpoint).item()
+    for name, place in powers.items()
+    if place.source is not None
+  }
+  wrong = find_wrong_powers({n: p.beta for n, p in powers.items()}, values)
+  if not wrong:
+    return
+  keys = {n: p.source.key for n, p in powers.items() if p.source is not None}
+  listed = [
+    f"{name} ({keys[name]} in it): {why}" for name, why in wrong.items()
+  ]
+  kinds = {names.get_base(name) for name in wrong}
+  shown = {n: key for n, key in keys.items() if names.get_base(n) in kinds}
+  raise CheckpointError(
+    f"{checkpoint.prefix}: nothing was restored, since powers in it are "
+    f"another optimizer's or of other betas: {'; '.join(shorten(listed))}. "
+    "Make the optimizers in the order of the program that saved it, or give "
+    "the variables of each optimizer, also its slots, by mapping; "
+    f"{show_mapping(shown)} takes these powers as they are"
+  )
+
+
+def find_wrong_powers(
+  betas: Mapping[str, float], values: Mapping[str, float]
+) -> dict[str, str]:
+  """Returns the powers that are no optimizer's with these betas -> why.
+
+  Args:
+    betas: Power -> its initial value in the program.
+    values: Power -> its value in the checkpoint, a float32.
+  """
+  steps: dict[str, tuple[float, float]] = {}  # n, and its possible error.
+  wrong: dict[str, str] = {}
+  for name, value in values.items():
+    beta = betas[name]
+    # Products below 1e-37 lose digits.
+    if not (0 < beta < 1 and 1e-37 < value < 1):
+      continue
+    count = math.log(value) / math.log(beta)
+    error = 1e-3 + 2.0**-23 * (count + 1) / -math.log(beta)
+    steps[name] = count, error
+    if error < 0.4 and abs(count - max(1, round(count))) > error:
+      wrong[name] = f"{value:g} is no whole power of {beta:g}"
+  for name, (count, error) in steps.items():
+    other = steps.get(names.get_other_power(name))
+    if other and abs(count - other[0]) > error + other[1] + 0.5:
+      wrong.setdefault(
+        name,
+        f"{values[name]:g} is power {count:.0f} of {betas[name]:g}, but that "
+        f"of the other beta is {other[0]:.0f}",
+      )
+  return wrong
+
+
+@dataclasses.dataclass(frozen=True)
+class Undecided:
+  """Variables for which names do not tell which tensor is theirs.
+
+  Attributes:
+    here: The variables of the program, or of the new checkpoint.
+    there: The candidates in the checkpoint.
+    likely: The pairs if both sides were created in the same order; {} if the
+      order is not known.
+  """
+
+  here: Sequence[str]
+  there: Sequence[str]
+  likely: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def make_error(
+  path: str,
+  what: str,
+  problems: Sequence[str],
+  undecided: Sequence[Undecided] = (),
+) -> CheckpointError:
+  """Returns the error for variables that have no tensor, or may have several.
+
+  Args:
+    path: The checkpoint.
+    what: What happened.
+    problems: Problems, in words.
+    undecided: The variables with several candidates.
+  """
+  listed = shorten(problems)
+  advice = ""
+  pairs: dict[str, str | None] = {}
+  for each in undecided:
+    places, candidates = (
+      ", ".join(shorten(n)) for n in (each.here, each.there)
+    )
+    listed.append(
+      f"names do not tell which of {candidates or 'nothing'} in the checkpoint "
+      f"is for {places}"
+    )
+    pairs |= dict.fromkeys(each.here, "...") | dict(each.likely)
+  if undecided:
+    pairs = dict(sorted(pairs.items(), key=lambda pair: pair[1] == "..."))
+    maps = " ".join(show_map(name, str(key)) for name, key in pairs.items())
+    advice = f": decide by {show_mapping(pairs)} or, for convert, by {maps}; "
+    advice += (
+      "names do not show the order in which the optimizers were made, so you "
+      "must know it"
+      if "..." in pairs.values()
+      else "that is right if both programs make their optimizers in one order, "
+      "which same_order=True (--same-order) says, too"
+    )
+  elif problems:
+    advice = (
+      " (mapping={here: there} gives a variable another tensor, None "
+      "initializes it; missing='initialize' initializes all that is missing)"
+    )
+  return CheckpointError(f"{path}: {what}: {'; '.join(listed)}{advice}")
+
+
+def show_mapping(pairs: Mapping[str, str | None]) -> str:
+  """Returns the argument `mapping`, to be pasted; ... stands for itself."""
+  shown = (
+    f"{name!r}: {'...' if key == '...' else repr(key)}"
+    for name, key in pairs.items()
+  )
+  return f"mapping={{{', '.join(shown)}}}"
+
+
+def show_map(here: str, there: str) -> str:
+  """Returns the option --map of the command line, quoted for a shell."""
+  escaped = [
+    name.replace("\\", "\\\\").replace("=", "\\=") for name in (here, there)
+  ]
+  return shlex.join(["--map", "=".join(escaped)])
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+  """Returns a hint at similar names, to be put behind a name."""
+  # The time to compare names grows with their number and both lengths.
+  last = names.get_base(name)
+  near = [n for n in known if len(n) < 200]
+  if len(near) > _COMPARED:
+    near = [n for n in near if names.get_base(n) == last][:_COMPARED]
+  same = [n for n in near if n.lower() == name.lower()]
+  close = same or difflib.get_close_matches(name[:200], near, 3, 0.5)
+  return f" (nearest: {', '.join(close)})" if close else ""
