@@ -32,6 +32,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from tf_compat_lossscale._core.tf import graphs
+
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # A message of the object graph. Checkers know no types of protobuf.
 _Node: TypeAlias = Any
@@ -210,12 +212,12 @@ class Checkpoint:
       # NumPy's own strings lose zeros at their end.
       return np.asarray(value, object if isinstance(value, bytes) else None)
 
-  def read_slices(self, slices: Sequence[tuple[str, str]]) -> list[np.ndarray]:
-    """Reads slices of tensors, as a Saver does for partitioned variables.
+  def restore(self, slices: Sequence[tuple[str, str]]) -> list[tf.Tensor]:
+    """Reads tensors, or slices of them, without a copy in NumPy's memory.
 
     Args:
       slices: Pairs of a tensor's name and a slice, as `RestoreV2` takes it:
-        "7 2 0,3:-" are the first 3 of 7 rows.
+        "7 2 0,3:-" are the first 3 of 7 rows, and "" is the whole tensor.
 
     Raises:
       CheckpointError: The checkpoint lacks a slice, or is damaged.
@@ -223,18 +225,18 @@ class Checkpoint:
     if not slices:
       return []
     listed, parts = zip(*slices)
-    dtypes = [tf.as_dtype(self.specs[name].dtype) for name in listed]
-    graph = tf.Graph()
-    with self._explain(), graph.as_default():
-      restored = tf.raw_ops.RestoreV2(
+    with self._explain(), graphs.run_on_cpu():
+      restored: list[tf.Tensor] = tf.raw_ops.RestoreV2(
         prefix=self.prefix,
-        tensor_names=listed,
+        tensor_names=tf.constant(np.array(listed, object), tf.string),
         shape_and_slices=parts,
-        dtypes=dtypes,
+        dtypes=[tf.as_dtype(self.specs[name].dtype) for name in listed],
       )
-      with tf.compat.v1.Session(graph=graph) as session:
-        found: list[np.ndarray] = session.run(restored)
-        return found
+      return restored
+
+  def read_slices(self, slices: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+    """Reads slices of tensors as `restore` does, into arrays."""
+    return [tensor.numpy() for tensor in self.restore(slices)]
 
   def read_scalar(self, name: str) -> int | float:
     """Reads a number.

@@ -9,8 +9,11 @@ killed meanwhile leaves a folder `.NAME.….unfinished`, which can be removed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent import futures
 import contextlib
 import glob
 import importlib
@@ -21,8 +24,6 @@ import tempfile
 from typing import Any
 import zipfile
 
-from google.protobuf import text_format
-from google.protobuf import wrappers_pb2
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -46,7 +47,8 @@ _DTYPES = {
   "safetensors": _NUMBERS | {"bfloat16"},
 }
 _LONGEST_NAME = (1 << 16) - 1 - len(".npy")  # Bytes, in a zip file.
-_GROUP = 1 << 30  # Bytes of tensors that are in memory at a time.
+_GROUP = 32 << 20  # Bytes of tensors that a thread reads at a time.
+_THREADS = 2
 # What no checkpoint's prefix ends in.
 _OTHER_ENDS = (
   *(".npz", ".safetensors", ".h5", ".hdf5", ".keras", ".pb"),
@@ -362,36 +364,28 @@ def _save(
   checkpoint: Checkpoint,
   progress: Callable[[int], None],
 ) -> None:
-  """Saves tensors in a new folder, in parts that fit into memory."""
-  groups: list[list[str]] = [[]]
-  size = 0
-  for name in sorted(sources):
-    size += sources[name].spec.size
-    if groups[-1] and size > _GROUP:
-      groups.append([])
-      size = sources[name].spec.size
-    groups[-1].append(name)
-  # The replaced checkpoint stays whole until the new index replaces its own.
-  # So the new data files have other names, by another number of parts.
-  taken = {
-    int(match[1]) for match in map(_DATA.search, _list_data(prefix)) if match
-  }
-  while len(groups) in taken and len(largest := max(groups, key=len)) > 1:
-    groups.append([largest.pop()])
-  parts = []
-  for number, names in enumerate(groups):
-    parts.append(os.path.join(folder, f"part-{number}"))
+  """Saves tensors in a new folder, each group of them in a data file.
+
+  One of two threads reads while the other waits for the disk.
+  """
+  groups = _group(prefix, sources)
+  parts = [os.path.join(folder, f"part-{i}") for i in range(len(groups))]
+
+  def save(part: str, names: Sequence[str]) -> int:
+    group = [sources[name] for name in names]
     with graphs.run_on_cpu():
       tf.raw_ops.SaveV2(
-        prefix=parts[-1],
+        prefix=part,
         tensor_names=tf.constant(np.array(names, object), tf.string),
         shape_and_slices=[""] * len(names),
-        tensors=[
-          tf.constant(sources[name].read(checkpoint), sources[name].spec.dtype)
-          for name in names
-        ],
+        tensors=_read(checkpoint, group),
       )
-    progress(sum(sources[name].spec.size for name in names))
+    _flush(folder, map(os.path.basename, glob.glob(f"{part}.data-*")))
+    return sum(source.spec.size for source in group)
+
+  with futures.ThreadPoolExecutor(_THREADS) as pool:
+    for size in pool.map(save, parts, groups):
+      progress(size)
   with graphs.run_on_cpu():
     tf.raw_ops.MergeV2Checkpoints(
       checkpoint_prefixes=parts,
@@ -400,53 +394,91 @@ def _save(
     )
 
 
+def _group(prefix: str, sources: Mapping[str, Source]) -> list[list[str]]:
+  """Returns the names of tensors in groups, one for each new data file.
+
+  A replaced checkpoint stays whole until the new index replaces its own. So the
+  new data files have other names than the old ones: by their number.
+
+  Raises:
+    CheckpointError: There are not enough tensors for another number.
+  """
+  groups: list[list[str]] = []
+  size = _GROUP
+  for name in sorted(sources):
+    size += sources[name].spec.size
+    if size > _GROUP or not groups:
+      groups.append([])
+      size = sources[name].spec.size
+    groups[-1].append(name)
+  taken = {int(path.rpartition("-")[2]) for path in _list_data(prefix)}
+  free = [n for n in range(1, len(sources) + 1) if n not in taken]
+  if not free:
+    raise CheckpointError(
+      f"{prefix}: its data file would be replaced before its index, since "
+      "there are too few tensors: name another path, or remove it first"
+    )
+  count = min(free, key=lambda number: abs(number - len(groups)))
+  while len(groups) > count:
+    last = groups.pop()
+    groups[-1] += last
+  while len(groups) < count:
+    groups.append([max(groups, key=len).pop()])
+  return groups
+
+
+def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
+  """Returns the values of sources.
+
+  What stays as it is never becomes an array, which would be a copy.
+  """
+  is_whole = [
+    source.value is None
+    and source.factor == 1
+    and source.spec == checkpoint.specs[source.key]
+    for source in sources
+  ]
+  whole = [(s.key, "") for s, is_ in zip(sources, is_whole) if is_]
+  tensors = iter(checkpoint.restore(whole))
+  return [
+    next(tensors)
+    if is_
+    else tf.constant(source.read(checkpoint), source.spec.dtype)
+    for source, is_ in zip(sources, is_whole)
+  ]
+
+
 def _publish(
   folder: str, prefix: str, overwrite: bool, has_meta: bool
 ) -> Iterator[str]:
-  """Renames the files of a new checkpoint, the index last.
+  """Renames the files of a new checkpoint; the index makes it one.
 
   Yields:
     What the user should know.
   """
   new, old = os.path.join(folder, _NEW), _list_data(prefix)
   meta = prefix + ".meta"
-  had_meta = os.path.lexists(meta)
-  targets = {path: prefix + path[len(new) :] for path in _list_data(new)}
   placed: list[str] = []
-  aside: dict[str, str] = {}  # What is put back after an error.
   try:
-    # A checkpoint of one tensor may need the name of the old data file. If the
-    # process is killed now, the old checkpoint is in the new folder.
-    clash = sorted(set(old) & set(targets.values()))
-    for path in ([prefix + ".index"] if clash else []) + clash:
-      if os.path.lexists(path):
-        kept = os.path.join(folder, f"old{path[len(prefix) :]}")
-        os.replace(path, kept)
-        aside[path] = kept
-    for path, target in targets.items():
+    for path in _list_data(new):
+      target = prefix + path[len(new) :]
       place(path, target, overwrite=False)
       placed.append(target)
-    if has_meta and not had_meta:
-      place(new + ".meta", meta, overwrite=False)
-      placed.append(meta)
     place(new + ".index", prefix + ".index", overwrite)
   except BaseException:
     for path in placed:
       os.unlink(path)
-    for path, kept in aside.items():
-      os.replace(kept, path)
     raise
-  if has_meta and had_meta:
-    place(new + ".meta", meta, overwrite=True)
-  elif had_meta:  # It would seem to describe the new checkpoint.
+  if has_meta:
+    place(new + ".meta", meta, overwrite)
+    yield f"{meta} is copied from the source"
+  elif os.path.lexists(meta):  # It would seem to describe the new checkpoint.
     os.unlink(meta)
-  for path in set(old) - aside.keys():  # No index refers to them any more.
+  for path in old:  # No index refers to them any more.
     try:
       os.unlink(path)
     except OSError as error:
       yield f"{path}, which was replaced, could not be removed: {error}"
-  if has_meta:
-    yield f"{meta} is copied from the source"
   yield from _write_state(folder, prefix)
   _flush(os.path.dirname(prefix) or ".", names=())
 
@@ -459,19 +491,11 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
   parent, name = os.path.split(prefix)
   state = os.path.join(parent, _STATE)
   if not os.path.lexists(state):
-    text = text_format.MessageToString(wrappers_pb2.StringValue(value=name))
-    quoted = text.partition(" ")[2]
-    with open(os.path.join(folder, _STATE), "w") as file:
-      file.write(f"model_checkpoint_path: {quoted}")
-      file.write(f"all_model_checkpoint_paths: {quoted}")
-    try:
-      _flush(folder, (_STATE,))
+    tf.compat.v1.train.update_checkpoint_state(folder, name)
+    _flush(folder, (_STATE,))
+    with contextlib.suppress(CheckpointError):  # Another process wrote one.
       place(os.path.join(folder, _STATE), state, overwrite=False)
-    except CheckpointError:
-      pass  # Another process has written one.
-    else:
       yield f"{state} is written, and names {name} as the latest checkpoint"
-      return
   try:
     latest = reading.find(state)
   except CheckpointError as error:
@@ -493,7 +517,7 @@ def _list_data(prefix: str) -> list[str]:
   )
 
 
-def _flush(folder: str, names: tuple[str, ...] | None = None) -> None:
+def _flush(folder: str, names: Iterable[str] | None = None) -> None:
   """Flushes files of a folder, by default all, and their names to the disk."""
   for name in os.listdir(folder) if names is None else names:
     with open(os.path.join(folder, name), "rb") as file:
