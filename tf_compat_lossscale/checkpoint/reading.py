@@ -24,6 +24,8 @@ from typing import NamedTuple
 from typing import TypeAlias
 from typing import TypeVar
 
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message
 import numpy as np
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
@@ -38,16 +40,33 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # A message of the object graph. Checkers know no types of protobuf.
 _Node: TypeAlias = Any
 _T = TypeVar("_T")
+_Message = TypeVar("_Message", bound=Message)
 _LONGEST_PATH = 1000  # Characters.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path"
-_LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _SAVED_MODEL = "saved_model.pb"
 _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
 _SHARDS = re.compile(r"-(?:[0-9]{5}|[?]{5})-of-[0-9]{5}\Z")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
 _MANY = 5  # Checkpoints that an error lists.
+_KERAS = (
+  "a file of Keras, no checkpoint: load it by Keras, or by "
+  "tf_compat_lossscale.keras.load_model"
+)
+# What files are that are no checkpoints, by the ends of their names.
+_OTHERS = {
+  ".h5": _KERAS,
+  ".hdf5": _KERAS,
+  ".keras": _KERAS,
+  ".npz": "a file of NumPy arrays, no checkpoint: numpy.load reads it",
+  ".safetensors": "no checkpoint: safetensors.numpy.load_file reads it",
+}
+_FIRST_FORMAT = (
+  "a checkpoint of TensorFlow's first format (V1): restore it once by "
+  "tf.compat.v1.train.Saver, save it once without write_version, and go on "
+  "with the new checkpoint"
+)
 _TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
 _LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
 _TRIES = 5  # The number of tries after which reading fails.
@@ -155,16 +174,13 @@ class Checkpoint:
     with self._explain():
       data = self._reader.get_tensor(OBJECT_GRAPH)
       graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
-      numbers = {
-        child.node_id for node in graph.nodes for child in node.children
-      }
+      numbers = {0}
       for node in graph.nodes:
+        numbers.update(child.node_id for child in node.children)
         for slot in node.slot_variables:
-          numbers |= {
-            slot.original_variable_node_id,
-            slot.slot_variable_node_id,
-          }
-      if not numbers <= set(range(len(graph.nodes))) or not graph.nodes:
+          numbers.add(slot.original_variable_node_id)
+          numbers.add(slot.slot_variable_node_id)
+      if not numbers <= set(range(len(graph.nodes))):
         raise ValueError("its object graph refers to an object that is missing")
       return graph
 
@@ -544,11 +560,6 @@ def _read_latest(folder: str, state: str) -> str:
   """Returns the path of the latest checkpoint that a folder's list names."""
   path = os.path.join(folder, state)
   _refuse_pipe(path)
-  if tf.io.gfile.stat(path).length > _LARGEST_STATE:
-    raise CheckpointError(
-      f"{path}: it has more than {_LARGEST_STATE >> 20} MiB, which the list of "
-      f"a folder's checkpoints does not need{_name_beside(path)}"
-    )
   try:
     found = tf.train.get_checkpoint_state(folder, state)
   except ValueError:
@@ -605,47 +616,21 @@ def _refuse_others(path: str) -> None:
     CheckpointError: The file is of Keras, NumPy or safetensors, or of the first
       format of TensorFlow's checkpoints.
   """
-  what = None
   whole = _SHARDS.sub("", path)  # TensorFlow names shards by a pattern.
-  shards = tf.io.gfile.glob(
-    f"{glob.escape(whole)}-[0-9][0-9][0-9][0-9][0-9]-of-[0-9]*"
-  )
-  if whole.endswith(".data"):
-    shards = []
-  if not shards and (not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path)):
+  digits = "[0-9]" * 5
+  what = _OTHERS.get(os.path.splitext(path)[1])
+  if tf.io.gfile.glob(f"{glob.escape(whole)}-{digits}-of-{digits}"):
+    what = _FIRST_FORMAT
+  elif not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
     return
-  keras = "load it by Keras, or by tf_compat_lossscale.keras.load_model"
-  begin = b"" if shards else _read_bytes(path, 16)
-  is_zip = begin.startswith((b"PK\x03\x04", b"PK\x05\x06"))
-  if shards or _ends_as_table(path):
-    what = (
-      "a checkpoint of TensorFlow's first format (V1): restore it once by "
-      "tf.compat.v1.train.Saver, save it once without write_version, and go on "
-      "with the new checkpoint"
-    )
-  elif begin.startswith(b"\x89HDF\r\n\x1a\n"):
-    what = f"an HDF5 file, as Keras writes it (.h5), no checkpoint: {keras}"
-  elif is_zip and path.endswith(".npz"):
-    what = "a file of NumPy arrays (.npz), no checkpoint: numpy.load reads it"
-  elif is_zip:
-    what = f"a zip file, as Keras writes it (.keras), no checkpoint: {keras}"
-  elif begin[8:9] == b"{" and path.endswith(".safetensors"):
-    what = (
-      "a file of the safetensors package, no checkpoint: "
-      "safetensors.numpy.load_file reads it"
-    )
+  else:
+    _refuse_pipe(path)
+    with tf.io.gfile.GFile(path, "rb") as file:
+      file.seek(max(0, file.size() - len(_TABLE)))
+      if file.read() == _TABLE:
+        what = _FIRST_FORMAT
   if what:
     raise CheckpointError(f"{path}: {what}")
-
-
-def _ends_as_table(path: str) -> bool:
-  """Returns whether a file ends as a table of TensorFlow does."""
-  size = tf.io.gfile.stat(path).length
-  if size < len(_TABLE):
-    return False
-  with tf.io.gfile.GFile(path, "rb") as file:
-    file.seek(size - len(_TABLE))
-    return file.read() == _TABLE
 
 
 def _read_bytes(path: str, size: int = -1) -> bytes:
@@ -656,7 +641,7 @@ def _read_bytes(path: str, size: int = -1) -> bytes:
     return data
 
 
-def read_message(path: str, message: Any) -> Any:
+def read_message(path: str, message: _Message) -> _Message:
   """Reads a file into a message of protobuf; returns the message.
 
   Raises:
@@ -666,10 +651,7 @@ def read_message(path: str, message: Any) -> Any:
     data = _read_bytes(path)
   try:
     message.ParseFromString(data)
-  except Exception as error:
-    # protobuf's DecodeError has another base class in each of its releases.
-    if type(error).__name__ != "DecodeError":
-      raise
+  except DecodeError as error:
     kind = type(message).__name__.removesuffix("Def")
     raise CheckpointError(f"{path}: no {kind}: {error}") from None
   return message

@@ -187,10 +187,13 @@ class _Renaming:
           "not in it"
         )
       if not new:
-        raise CheckpointError(f"{self.path}: the mapping has no name for {old!r}")
+        raise CheckpointError(
+          f"{self.path}: the mapping has no name for {old!r}"
+        )
       source = self.sources[old]
       wanted = tensors.get(names.get_base(new), source.spec)
-      if wanted.shape == source.spec.shape:
+      is_own = new == old and not any(old in s.names for s in self.scales)
+      if wanted.shape == source.spec.shape and not is_own:
         source = dataclasses.replace(source, spec=wanted)
       self.add(new, old, source)
     for new, old in mapping.items():

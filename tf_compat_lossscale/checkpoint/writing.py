@@ -29,6 +29,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._version import __version__
+from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.matching import Source
@@ -59,10 +60,6 @@ _OTHER_ENDS = (
 def check_prefix(prefix: str, overwrite: bool) -> None:
   """Checks that a checkpoint may be written at a path.
 
-  Args:
-    prefix: The new checkpoint's path.
-    overwrite: Whether a checkpoint at that path may be replaced.
-
   Raises:
     CheckpointError: It may not.
   """
@@ -73,19 +70,11 @@ def check_prefix(prefix: str, overwrite: bool) -> None:
       f"{prefix}: a checkpoint's prefix does not end in {end}: name one such "
       "as model.ckpt, or choose --to=npz or --to=safetensors for one file"
     )
-  if overwrite:
-    return
-  if os.path.lexists(prefix + ".index"):
-    raise CheckpointError(
-      f"{prefix}: there is a checkpoint already; --overwrite (overwrite=True) "
-      "replaces it"
-    )
-  for path in (*_list_data(prefix), prefix + ".meta"):
-    if os.path.lexists(path):
+  for path in (prefix + ".index", *_list_data(prefix), prefix + ".meta"):
+    if os.path.lexists(path) and not overwrite:
       raise CheckpointError(
-        f"{path}: there is a part of a checkpoint without an index: another "
-        "process may be writing it, or its index was lost; --overwrite "
-        "(overwrite=True) replaces it"
+        f"{path}: there is a checkpoint already, or a part of one that another "
+        "process is writing; --overwrite (overwrite=True) replaces it"
       )
 
 
@@ -182,15 +171,19 @@ def write_checkpoint(
       f"{prefix}: the source, which is never changed, has that path; name "
       "another path"
     )
+  notes = []
+  has_meta = tf.io.gfile.exists(old + ".meta")
   with make_folder(prefix) as folder:
     _save(folder, prefix, sources, checkpoint, progress)
-    has_meta = tf.io.gfile.exists(old + ".meta")
     if has_meta and keep_meta:
       tf.io.gfile.copy(old + ".meta", os.path.join(folder, _NEW + ".meta"))
+      notes.append(f"{prefix}.meta is copied from the source")
     _flush(folder)
     checkpoint.check_current()
     check_prefix(prefix, overwrite)
-    notes = list(_publish(folder, prefix, overwrite, has_meta and keep_meta))
+    _publish(folder, prefix, overwrite)
+    notes += _write_state(folder, prefix)
+    _flush(os.path.dirname(prefix) or ".", names=())
   if has_meta and not keep_meta:
     notes.append(
       f"{old}.meta is not copied, since its graph has other names: the program "
@@ -210,6 +203,7 @@ def check_file(path: str, kind: str, overwrite: bool) -> None:
   Raises:
     CheckpointError: It cannot.
   """
+  check_path(path, f"weights.{kind}")
   end = os.path.splitext(path)[1]
   if end not in ("", f".{kind}"):
     raise CheckpointError(
@@ -247,14 +241,17 @@ def check_tensors(
         f"{path}: {kind} cannot have a tensor of the name {name[:99]!r}: leave "
         "it out by exclude, on the command line by --exclude"
       )
-  unfit = [n for n, s in specs.items() if s.dtype not in _DTYPES[kind]]
+  unfit = [
+    f"{name} ({spec.dtype})"
+    for name, spec in specs.items()
+    if spec.dtype not in _DTYPES[kind]
+  ]
   if unfit:
-    dtypes = sorted({specs[name].dtype for name in unfit})
-    listed = [f"{name} ({specs[name].dtype})" for name in unfit]
+    dtypes = sorted({specs[name].dtype for name in specs} - _DTYPES[kind])
     raise CheckpointError(
       f"{path}: {kind} has no {' and no '.join(dtypes)}: leave out "
-      f"{', '.join(listed[:5])}{' and others' if listed[5:] else ''} by "
-      "exclude, on the command line by --exclude"
+      f"{', '.join(matching.shorten(unfit, 5))} by exclude, on the command "
+      "line by --exclude"
     )
 
 
@@ -283,23 +280,22 @@ def write_file(
     CheckpointError: A tensor is damaged, or the file cannot be written.
   """
 
-  def read(source: Source) -> np.ndarray:
-    progress(source.spec.size)
-    return source.read(checkpoint)
+  def read() -> Iterator[tuple[str, np.ndarray]]:
+    for name, source in sources.items():
+      yield name, source.read(checkpoint)
+      progress(source.spec.size)
 
   with make_folder(path) as folder:
     new = os.path.join(folder, _NEW)
     if kind == "safetensors":
-      arrays = {
-        name: np.array(read(s), order="C") for name, s in sources.items()
-      }
-      _import_safetensors().save_file(arrays, new, _make_metadata(checkpoint))
+      whole = {name: np.array(array, order="C") for name, array in read()}
+      _import_safetensors().save_file(whole, new, _make_metadata(checkpoint))
     else:
       with zipfile.ZipFile(new, "w", zipfile.ZIP_STORED) as archive:
-        for name, source in sources.items():
+        for name, array in read():
           # Its size is known when it has been written.
           with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-            np.lib.format.write_array(member, read(source), allow_pickle=False)
+            np.lib.format.write_array(member, array, allow_pickle=False)
     _flush(folder)
     checkpoint.check_current()
     place(new, path, overwrite)
@@ -320,11 +316,7 @@ def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _import_safetensors() -> Any:
-  """Returns the module that writes arrays of NumPy.
-
-  Raises:
-    CheckpointError: It is missing.
-  """
+  """Returns the module that writes arrays of NumPy."""
   try:
     return importlib.import_module("safetensors.numpy")
   except ImportError:
@@ -337,13 +329,8 @@ def _import_safetensors() -> Any:
 def place(path: str, destination: str, overwrite: bool) -> None:
   """Renames a file, and never replaces one that appeared meanwhile.
 
-  Args:
-    path: The file.
-    destination: Its new path, on the same file system.
-    overwrite: Whether a file there is replaced.
-
   Raises:
-    CheckpointError: There is a file already.
+    CheckpointError: There is a file already, and `overwrite` is false.
   """
   if not overwrite:
     try:
@@ -448,16 +435,9 @@ def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
   ]
 
 
-def _publish(
-  folder: str, prefix: str, overwrite: bool, has_meta: bool
-) -> Iterator[str]:
-  """Renames the files of a new checkpoint; the index makes it one.
-
-  Yields:
-    What the user should know.
-  """
+def _publish(folder: str, prefix: str, overwrite: bool) -> None:
+  """Renames the files of a new checkpoint; the index makes it one."""
   new, old = os.path.join(folder, _NEW), _list_data(prefix)
-  meta = prefix + ".meta"
   placed: list[str] = []
   try:
     for path in _list_data(new):
@@ -469,24 +449,21 @@ def _publish(
     for path in placed:
       os.unlink(path)
     raise
-  if has_meta:
-    place(new + ".meta", meta, overwrite)
-    yield f"{meta} is copied from the source"
-  elif os.path.lexists(meta):  # It would seem to describe the new checkpoint.
-    os.unlink(meta)
+  if os.path.exists(new + ".meta"):
+    place(new + ".meta", prefix + ".meta", overwrite)
+  elif os.path.lexists(prefix + ".meta"):  # It is of the old checkpoint.
+    os.unlink(prefix + ".meta")
   for path in old:  # No index refers to them any more.
-    try:
-      os.unlink(path)
-    except OSError as error:
-      yield f"{path}, which was replaced, could not be removed: {error}"
-  yield from _write_state(folder, prefix)
-  _flush(os.path.dirname(prefix) or ".", names=())
+    os.unlink(path)
 
 
 def _write_state(folder: str, prefix: str) -> Iterator[str]:
   """Writes the list of a folder's checkpoints, if there is none.
 
   `tf.train.latest_checkpoint` reads that list alone.
+
+  Yields:
+    What the user should know.
   """
   parent, name = os.path.split(prefix)
   state = os.path.join(parent, _STATE)
@@ -498,14 +475,11 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
       yield f"{state} is written, and names {name} as the latest checkpoint"
   try:
     latest = reading.find(state)
+    why = f"a program that takes the latest checkpoint starts from {latest}"
   except CheckpointError as error:
-    yield f"{state} stays as it was: {error}"
-    return
+    latest, why = "", str(error)
   if os.path.realpath(latest) != os.path.realpath(prefix):
-    yield (
-      f"{state} stays as it was: a program that takes the latest checkpoint "
-      f"starts from {latest}"
-    )
+    yield f"{state} stays as it was: {why}"
 
 
 def _list_data(prefix: str) -> list[str]:

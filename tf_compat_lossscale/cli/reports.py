@@ -126,7 +126,7 @@ def write_summary(
   """
   if not report.files:
     return
-  line = number(report.files, "file")
+  line = terminal.number(report.files, "file")
   if report.tensorflow is not None:
     line += f", TensorFlow {report.tensorflow}"
     line += f" ({report.reason})" if report.reason else ""
@@ -139,13 +139,13 @@ def write_summary(
     line += ", nothing to change"
   else:
     touched = len({finding.path for finding in report.findings})
-    places = number(len(report.findings), "place")
+    places = terminal.number(len(report.findings), "place")
     states = ", ".join(
       f"{count} {state}"
       for state, count in count_states(report.findings).items()
       if count
     )
-    line += f": {places} in {number(touched, 'file')}: {states}"
+    line += f": {places} in {terminal.number(touched, 'file')}: {states}"
   printer.print((line, "bold"))
   made = count_states(report.findings)[findings.MIGRATE]
   if made:
@@ -181,8 +181,3 @@ def count_states(found: Iterable[findings.Finding]) -> dict[str, int]:
   for finding in found:
     counts[finding.state] += 1
   return counts
-
-
-def number(count: int, noun: str) -> str:
-  """Returns a number with a noun, such as "1 file" and "2 files"."""
-  return f"{count} {noun}{'' if count == 1 else 's'}"
