@@ -144,7 +144,8 @@ class Checkpoint:
     self.prefix = prefix
     self.notes = tuple(notes)
     self.is_checked = False  # Whether `check_current` found it unchanged.
-    _refuse_irregular(prefix)
+    for path in (prefix + ".index", *_list_data(prefix)):
+      _refuse_pipe(path)
     if re.search(r"[][*?\\]", prefix):  # Another file may match.
       raise CheckpointError(
         f"{prefix}: TensorFlow takes the characters []*?\\ of a path for a "
@@ -380,30 +381,26 @@ def expand(path: str) -> list[str]:
   Returns:
     The folders in it that have checkpoints; or the path alone.
   """
-  try:
-    with _explain_path(path):
-      names = _list_names(path)
-      if any(
-        n in (_STATE, _SAVED_MODEL) or n.endswith(".index") for n in names
-      ):
-        return [path]
-      return [os.path.join(path, name) for name in _list_below(path)] or [path]
-  except CheckpointError:
-    return [path]  # What reads it says what is wrong.
+  below: list[str] = []
+  # What reads the path says what is wrong with it.
+  with contextlib.suppress(CheckpointError), _explain_path(path):
+    if not _has_checkpoint(path):
+      below = [os.path.join(path, name) for name in _list_below(path)]
+  return below or [path]
+
+
+def _has_checkpoint(folder: str) -> bool:
+  """Returns whether a path is a folder with a checkpoint."""
+  return any(
+    name in (_STATE, _SAVED_MODEL) or name.endswith(".index")
+    for name in _list_names(folder)
+  )
 
 
 def _list_below(folder: str) -> list[str]:
   """Returns the names of the folders in a folder that have checkpoints."""
-  found = []
-  for name in sorted(_list_names(folder)):
-    name = name.rstrip("/")
-    below = os.path.join(folder, name)
-    if tf.io.gfile.isdir(below) and (
-      tf.io.gfile.exists(os.path.join(below, _SAVED_MODEL))
-      or _list_prefixes(below)
-    ):
-      found.append(name)
-  return found
+  names = sorted(name.rstrip("/") for name in _list_names(folder))
+  return [n for n in names if _has_checkpoint(os.path.join(folder, n))]
 
 
 def get_children(node: _Node) -> dict[str, int]:
@@ -516,11 +513,12 @@ def _find_in_folder(folder: str) -> Found:
       more = ": there are data files, but no index"
     raise CheckpointError(f"{folder}: a folder without a checkpoint{more}")
   counts = Counter(_split_step(name)[0] for name in prefixes)
-  most = max(counts.values())
-  name = max(
-    (name for name in prefixes if counts[_split_step(name)[0]] == most),
-    key=lambda name: (_split_step(name)[1], name),
-  )
+
+  def rank(name: str) -> tuple[int, int, str]:
+    stem, step = _split_step(name)
+    return counts[stem], step, name
+
+  name = max(prefixes, key=rank)
   note = ""
   if len(prefixes) > 1:
     note = (
@@ -663,10 +661,9 @@ def _refuse_pipe(path: str) -> None:
     raise CheckpointError(f"{path}: not a regular file")
 
 
-def _refuse_irregular(prefix: str) -> None:
-  """Raises an error if a file of a checkpoint is a pipe or a device."""
-  for path in (prefix + ".index", *glob.glob(glob.escape(prefix) + ".data-*")):
-    _refuse_pipe(path)
+def _list_data(prefix: str) -> list[str]:
+  """Returns the paths of a checkpoint's data files on this machine."""
+  return glob.glob(glob.escape(prefix) + ".data-*")
 
 
 def _read_stamp(prefix: str) -> tuple[int, ...]:
@@ -692,7 +689,7 @@ def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
     stamp: The stamp of its index before the try that failed.
   """
   newest = stamp[-1] if stamp else 0
-  for path in glob.glob(glob.escape(prefix) + ".data-*"):
+  for path in _list_data(prefix):
     with contextlib.suppress(OSError):
       newest = max(newest, os.stat(path).st_mtime_ns)
   is_recent = time.time() - newest / 1e9 < _RECENT

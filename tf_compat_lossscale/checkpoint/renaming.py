@@ -117,8 +117,9 @@ class _Renaming:
         specs.pop(name, None)
       self.found = names.find_scales(specs)
     self.scales = self.found.known
-    likely = [s for s in self.found.incomplete if s.api == names.COMPAT]
-    self.was_scaled = bool(self.scales or likely or self.found.unclear)
+    self.was_scaled = bool(
+      self.scales or self.found.likely or self.found.unclear
+    )
     self.is_new = False
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
@@ -294,11 +295,12 @@ class _Renaming:
     """
     if not alike or (self.same_order and not is_taken):
       return
+    order = "; same_order=True (--same-order) says that all are loss scales"
     raise CheckpointError(
       f"{self.path}: nothing was written: names do not tell which of "
       f"{', '.join(sorted(alike))} are loss scales and which are the program's "
-      "own: keep a variable by mapping={NAME: NAME} or --map NAME=NAME; "
-      "same_order=True (--same-order) says that all are loss scales"
+      "own: keep a variable by mapping={NAME: NAME} or --map NAME=NAME"
+      f"{'' if is_taken else order}"
     )
 
   def _convert(self, scale: ScaleNames, scope: str, number: int) -> None:

@@ -7,8 +7,10 @@ import argparse
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 import functools
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
@@ -103,7 +105,6 @@ def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   with terminal.quiet_tensorflow():
     from tf_compat_lossscale import checkpoint
-    from tf_compat_lossscale.checkpoint.reading import escape
 
   try:
     with terminal.show_progress(f"Writing {arguments.destination}") as show:
@@ -125,65 +126,60 @@ def execute(arguments: argparse.Namespace) -> int:
       )
   except checkpoint.CheckpointError as error:
     raise errors.Mistake(str(error)) from error
-  if arguments.dry_run:
-    _list_tensors(conversion)
-  else:
-    _summarize(conversion)
+  printer = terminal.Printer(sys.stdout)
+  list_lines = _list_tensors if arguments.dry_run else _summarize
+  for line in list_lines(conversion):
+    printer.print(line)
   if conversion.unproven:
-    print(
+    printer.print(
       "note: kept, though nothing tells whether the model has it: "
-      f"{', '.join(map(escape, conversion.unproven))}"
+      f"{', '.join(conversion.unproven)}"
     )
   for note in conversion.notes:
-    print(f"note: {escape(note)}")
+    printer.print(f"note: {note}")
   return 0
 
 
-def _summarize(conversion: Conversion) -> None:
-  """Prints what was written, and what was changed."""
-  from tf_compat_lossscale.checkpoint.reading import escape
-
-  print(
-    f"{escape(conversion.path)}: written, "
-    f"{number(len(conversion.written), 'tensor')}, {conversion.size:,} bytes, "
+def _summarize(conversion: Conversion) -> Iterator[str]:
+  """Yields what was written, and what was changed."""
+  tensors = number(len(conversion.written), "tensor")
+  yield (
+    f"{conversion.path}: written, {tensors}, {conversion.size:,} bytes, "
     f"{len(conversion.renamed)} renamed"
   )
   dropped = conversion.dropped
-  if conversion.reasons:  # A line for each kind, since slots are many.
+  if conversion.reasons:  # One line, since slots are many.
     kinds = collections.Counter(
       re.split(" (?:of|by) ", why)[0] for why in conversion.reasons.values()
     )
     listed = ", ".join(f"{n} x {kind}" for kind, n in kinds.most_common())
-    dropped = ()
-    print(f"dropped: {number(len(conversion.reasons), 'tensor')} ({listed})")
+    dropped = (f"{number(len(conversion.reasons), 'tensor')} ({listed})",)
   for action, names in (
     ("dropped", dropped),
     ("added", conversion.added),
     ("set", conversion.changed),
   ):
     if names:
-      print(f"{action}: {', '.join(map(escape, names))}")
+      yield f"{action}: {', '.join(names)}"
 
 
-def _list_tensors(conversion: Conversion) -> None:
-  """Prints what would be written and dropped, with sizes in bytes."""
-  from tf_compat_lossscale.checkpoint.reading import escape
-
+def _list_tensors(conversion: Conversion) -> Iterator[str]:
+  """Yields what would be written and dropped, with sizes in bytes."""
   for name, spec in sorted(conversion.written.items()):
     origin = conversion.renamed.get(name)
-    whence = f", from {escape(origin)}" if origin else ""
-    print(f"write {escape(name)}: {spec}, {spec.size:,} bytes{whence}")
+    whence = f", from {origin}" if origin else ""
+    yield f"write {name}: {spec}, {spec.size:,} bytes{whence}"
   lost = 0
   for name in sorted(conversion.dropped):
     size = conversion.sizes.get(name, 0)
     why = conversion.reasons.get(name)
-    end = f", {escape(why)}" if why else ""
-    print(f"drop {escape(name)}: {size:,} bytes{end}")
+    yield f"drop {name}: {size:,} bytes{f', {why}' if why else ''}"
     lost += size
-  print(
-    f"{escape(conversion.path)}: not written (dry run); "
-    f"{number(len(conversion.written), 'tensor')}, {conversion.size:,} bytes; "
-    f"{len(conversion.dropped)} dropped, {lost:,} bytes"
+  tensors = number(len(conversion.written), "tensor")
+  yield (
+    f"{conversion.path}: not written (dry run); {tensors}, "
+    f"{conversion.size:,} bytes; {len(conversion.dropped)} dropped, {lost:,} "
+    "bytes"
   )
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from collections.abc import Sequence
+import contextlib
 import json
 import sys
 from typing import Any
+from typing import TextIO
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import selection
@@ -39,32 +41,24 @@ def write(
     OSError: The file cannot be written.
   """
   command = selection.make_command(arguments)
-  if not arguments.reportfile:
-    _write(report, arguments, command, changes, terminal.Printer(sys.stdout))
-    return
-  with open(arguments.reportfile, "w", encoding="utf-8") as file:
-    _write(report, arguments, command, changes, terminal.Printer(file))
-  if changes is None and arguments.format == "text":
+  with contextlib.ExitStack() as stack:
+    stream: TextIO = sys.stdout
+    if arguments.reportfile:
+      stream = stack.enter_context(
+        open(arguments.reportfile, "w", encoding="utf-8")
+      )
+    printer = terminal.Printer(stream)
+    if arguments.format == "json":
+      value = _make_object(report, command)
+      if changes is not None:
+        value["changes"] = list(changes)
+      printer.write(json.dumps(value, indent=2) + "\n")
+      return
+    for group in group_findings(report.findings):
+      printer.print(*format_findings(group))
+    write_summary(report, command, printer)
+  if arguments.reportfile and changes is None:
     write_summary(report, command, terminal.Printer(sys.stdout))
-
-
-def _write(
-  report: findings.Report,
-  arguments: argparse.Namespace,
-  command: str,
-  changes: Sequence[dict[str, Any]] | None,
-  printer: terminal.Printer,
-) -> None:
-  """Writes a report to a printer."""
-  if arguments.format == "json":
-    value = _make_object(report, command)
-    if changes is not None:
-      value["changes"] = list(changes)
-    printer.write(json.dumps(value, indent=2) + "\n")
-    return
-  for group in group_findings(report.findings):
-    printer.print(*format_findings(group))
-  write_summary(report, command, printer)
 
 
 def warn(report: findings.Report) -> None:
