@@ -69,6 +69,8 @@ _FIRST_FORMAT = (
 )
 _TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
 _LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
+# How TensorFlow names an op that ran eagerly.
+_OPS = re.compile(r"\{\{[^}]*\}\} | \[Op:[^]]*\]")
 _TRIES = 5  # The number of tries after which reading fails.
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # A process writes the data files first. We wait for the index for so many
@@ -212,7 +214,7 @@ class Checkpoint:
         return None
       return read_message(path, meta_graph_pb2.MetaGraphDef())
     except (CheckpointError, tf.errors.OpError) as error:
-      why = _get_first_line(error).removeprefix(f"{path}: ")
+      why = get_first_line(error).removeprefix(f"{path}: ")
       self.notes += (f"{path} is ignored: {why}",)
       return None
 
@@ -298,7 +300,7 @@ class Checkpoint:
     except CheckpointError:
       raise
     except Exception as error:  # The readers raise errors of many classes.
-      line = _get_first_line(error)
+      line = get_first_line(error)
       if isinstance(
         error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
       ):
@@ -344,7 +346,7 @@ def read_consistently(
         raise
       if not _will_differ(found.prefix, stamp):
         raise
-      last = f" (at last: {_get_first_line(error)})"
+      last = f" (at last: {get_first_line(error)})"
     else:
       if checkpoint.is_checked or checkpoint._is_current():
         return result
@@ -711,14 +713,15 @@ def _explain_path(path: str) -> Iterator[None]:
   except tf.errors.UnimplementedError as error:
     raise CheckpointError(
       f"{path}: TensorFlow does not know this file system: "
-      f"{_get_first_line(error)}; install what adds it, such as "
+      f"{get_first_line(error)}; install what adds it, such as "
       "tensorflow-io-gcs-filesystem"
     ) from error
   except (tf.errors.OpError, OSError, ValueError) as error:
-    raise CheckpointError(f"{path}: {_get_first_line(error)}") from error
+    raise CheckpointError(f"{path}: {get_first_line(error)}") from error
 
 
-def _get_first_line(error: BaseException) -> str:
-  """Returns the first line of an error's message."""
+def get_first_line(error: BaseException) -> str:
+  """Returns the first line of an error's message, without names of ops."""
   text = getattr(error, "message", None) or getattr(error, "strerror", None)
-  return (str(text or error) or type(error).__name__).splitlines()[0]
+  line = (str(text or error) or type(error).__name__).splitlines()[0]
+  return _OPS.sub("", line)

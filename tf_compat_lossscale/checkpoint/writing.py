@@ -24,6 +24,8 @@ import tempfile
 from typing import Any
 import zipfile
 
+from google.protobuf import text_format
+from google.protobuf import wrappers_pb2
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -130,7 +132,7 @@ def make_folder(path: str) -> Iterator[str]:
     raise CheckpointError(f"{where}: {error.strerror or error}") from error
   except tf.errors.OpError as error:
     raise CheckpointError(
-      f"{path}: it cannot be written: {error.message.splitlines()[0]}"
+      f"{path}: it cannot be written: {reading.get_first_line(error)}"
     ) from error
   finally:
     if folder:
@@ -426,7 +428,12 @@ def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
     for source in sources
   ]
   whole = [(s.key, "") for s, is_ in zip(sources, is_whole) if is_]
-  tensors = iter(checkpoint.restore(whole))
+  try:
+    tensors = iter(checkpoint.restore(whole))
+  except CheckpointError:
+    for key, _ in whole:
+      checkpoint.read(key)  # The error for one tensor has its name.
+    raise
   return [
     next(tensors)
     if is_
@@ -468,7 +475,11 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
   parent, name = os.path.split(prefix)
   state = os.path.join(parent, _STATE)
   if not os.path.lexists(state):
-    tf.compat.v1.train.update_checkpoint_state(folder, name)
+    text = text_format.MessageToString(wrappers_pb2.StringValue(value=name))
+    quoted = text.partition(" ")[2]
+    with open(os.path.join(folder, _STATE), "w") as file:
+      file.write(f"model_checkpoint_path: {quoted}")
+      file.write(f"all_model_checkpoint_paths: {quoted}")
     _flush(folder, (_STATE,))
     with contextlib.suppress(CheckpointError):  # Another process wrote one.
       place(os.path.join(folder, _STATE), state, overwrite=False)
