@@ -369,7 +369,7 @@ def _save(
         shape_and_slices=[""] * len(names),
         tensors=_read(checkpoint, group),
       )
-    _flush(folder, map(os.path.basename, glob.glob(f"{part}.data-*")))
+    _flush(folder, map(os.path.basename, _list_data(part)))
     return sum(source.spec.size for source in group)
 
   with futures.ThreadPoolExecutor(_THREADS) as pool:
