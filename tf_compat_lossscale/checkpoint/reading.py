@@ -533,9 +533,18 @@ def _find_in_folder(folder: str) -> Found:
 
 def _find_by_state(folder: str, state: str) -> Found:
   """Finds the latest checkpoint that a folder's list names."""
-  tried = ""
-  while True:
-    latest = _read_latest(folder, state)
+  path = os.path.join(folder, state)
+  for _ in range(2):  # A Saver may save another one, and remove the latest.
+    _refuse_pipe(path)
+    found = None
+    with contextlib.suppress(ValueError):
+      found = tf.train.get_checkpoint_state(folder, state)
+    if found is None:
+      raise CheckpointError(
+        f"{path}: it is no text of a CheckpointState, or names no "
+        f"model_checkpoint_path{_name_beside(path)}"
+      )
+    latest = found.model_checkpoint_path
     # The folder may come from elsewhere, also from Windows.
     for candidate in (
       latest,
@@ -545,32 +554,10 @@ def _find_by_state(folder: str, state: str) -> Found:
       if tf.io.gfile.exists(candidate + ".index"):
         return Found(candidate)
       _refuse_others(candidate)
-    # A Saver may have removed the latest checkpoint after it saved another one.
-    if latest == tried:
-      break
-    tried = latest
-  path = os.path.join(folder, state)
   raise CheckpointError(
     f"{path}: it names {latest!r} as the latest checkpoint, which is missing"
     f"{_name_beside(path)}"
   )
-
-
-def _read_latest(folder: str, state: str) -> str:
-  """Returns the path of the latest checkpoint that a folder's list names."""
-  path = os.path.join(folder, state)
-  _refuse_pipe(path)
-  try:
-    found = tf.train.get_checkpoint_state(folder, state)
-  except ValueError:
-    raise CheckpointError(
-      f"{path}: it names no model_checkpoint_path{_name_beside(path)}"
-    ) from None
-  if found is None:
-    raise CheckpointError(
-      f"{path}: it is no text of a CheckpointState{_name_beside(path)}"
-    )
-  return found.model_checkpoint_path
 
 
 def _split_step(prefix: str) -> tuple[str, int]:

@@ -261,16 +261,10 @@ class _Renaming:
         self._refuse_scales(alike | known, bool(others))
       for number, scale in enumerate(scales):
         self._convert(scale, scope, number)
-    kept = sorted((self.found.unclear | self.found.counters) & self.left.keys())
     if self.api == names.CONTRIB and powers and not self.was_scaled:
       self.notes.append(
         "it has no dynamic loss scale, so all names stay; beside a fixed one, "
         "tf.contrib has powers in the scope cond: mapping (--map) moves them"
-      )
-    if kept and self.api != names.COMPAT:
-      self.notes.append(
-        f"kept as they are, since names do not tell whether they belong to a "
-        f"loss scale: {', '.join(kept)}"
       )
 
   def _complete(self, scale: ScaleNames) -> None:
@@ -287,11 +281,11 @@ class _Renaming:
     self.scales = [*self.scales, scale]
 
   def _refuse_scales(self, alike: set[str], is_taken: bool) -> None:
-    """Raises an error for what may be loss scales, unless the caller says so.
+    """Raises an error for variables that may be loss scales.
 
     Args:
-      alike: Variables with names of loss scales.
-      is_taken: Whether others have the names that loss scales would get.
+      alike: The variables.
+      is_taken: Whether they cannot all be loss scales.
     """
     if not alike or (self.same_order and not is_taken):
       return

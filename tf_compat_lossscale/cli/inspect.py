@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-import dataclasses
 import json
 import math
 import sys
@@ -85,7 +84,7 @@ def _as_json(descriptions: list[Description], keys: bool) -> str:
   """Returns descriptions as a JSON list, with every tensor if `keys`."""
   result = []
   for description in descriptions:
-    plain = _make_plain(dataclasses.asdict(description))
+    plain = _make_plain(vars(description))
     if not keys:
       del plain["keys"]
     result.append(plain | {"advice": description.advice})
@@ -96,6 +95,8 @@ def _make_plain(value: Any) -> Any:
   """Returns a value that JSON can have: not a number becomes a string."""
   if hasattr(value, "_asdict"):
     value = value._asdict()
+  elif hasattr(value, "__dataclass_fields__"):
+    value = vars(value)
   if isinstance(value, dict):
     return {key: _make_plain(item) for key, item in value.items()}
   if isinstance(value, (list, tuple)):
