@@ -556,7 +556,7 @@ def test_a_damaged_source_leaves_nothing(tmp_path):
   data.write_bytes(data.read_bytes()[:-1] + b"x")
   before = sorted(tmp_path.iterdir())
   for to in ("weights", "npz", "safetensors"):
-    with pytest.raises(checkpoint.CheckpointError):
+    with pytest.raises(checkpoint.CheckpointError, match="w: it is damaged"):
       checkpoint.convert(prefix, tmp_path / "sub" / "new", to)
   assert sorted(tmp_path.iterdir()) == before
 
