@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import converting
+from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.cli import main as cli
 
@@ -151,16 +151,8 @@ def test_objects_without_loss_scale_restore(path, tmp_path):
     status.assert_consumed()
     status.initialize_or_restore(session)
     for value, key in (
-      (
-        (w, "w"),
-        (opt.get_slot(w, "v"), "w/.OPTIMIZER_SLOT/optimizer/base_optimizer/v"),
-        (opt._beta1_power, "optimizer/base_optimizer/beta1_power"),
-      )
-      if hasattr(opt, "_beta1_power")
-      else (
-        (w, "w"),
-        (opt.get_slot(w, "v"), "w/.OPTIMIZER_SLOT/optimizer/base_optimizer/v"),
-      )
+      (w, "w"),
+      (opt.get_slot(w, "v"), "w/.OPTIMIZER_SLOT/optimizer/base_optimizer/v"),
     ):
       data = session.run(value).tobytes()
       assert data == expected[f"{key}/.ATTRIBUTES/VARIABLE_VALUE"][2]
@@ -224,6 +216,7 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
   [
     ({"scale": "current_loss_scal"}, "nearest: current_loss_scale.*not in it"),
     ({"dense/kernel": None}, "not in it"),
+    ({"": "w"}, "the mapping has no name for 'w'"),
   ],
 )
 def test_mappings_that_do_not_fit(mapping, what, tmp_path):
@@ -353,6 +346,76 @@ def test_what_looks_like_a_loss_scale(tmp_path):
   assert result.written.keys() == {"w"}
 
 
+# Names in the checkpoint, which are the only ones that change, in two layouts.
+_MIXED = (
+  (
+    "saver",
+    {"b/cond_1/{}": "b/cond/{}", "b/current_loss_scale": "b/loss_scale"},
+  ),
+  (
+    "contrib",
+    {"a/cond/{}": "a/cond_1/{}", "a/loss_scale": "a/current_loss_scale"},
+  ),
+)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(("to", "expected"), _MIXED)
+def test_loss_scales_of_both_apis(to, expected, tmp_path):
+  """Checks that each scope keeps to its API, and one scope is refused."""
+  powers = [f"beta{i}_power" for i in (1, 2)]
+  contrib = {"loss_scale": 4.0, "bad_steps": np.int32(0)}
+  values = {f"a/{name}": value for name, value in _SCALE.items()}
+  values |= {f"b/{name}": value for name, value in contrib.items()}
+  values |= {"b/good_steps": np.int32(2)}
+  there = [f"{s}/{p}" for s in ("a/cond_1", "b/cond") for p in powers]
+  source = save(tmp_path, "w", *there, **values)
+  result = checkpoint.convert(source, tmp_path / "new", to)
+  assert result.renamed == {
+    new.format(power): old.format(power)
+    for new, old in expected.items()
+    for power in powers
+  }
+  there = [f"{s}/{p}" for s in ("cond_1", "cond_2") for p in powers]
+  values = _SCALE | contrib | {"good_steps_1": np.int32(2)}
+  source = save(tmp_path, "w", *there, **values)
+  with pytest.raises(checkpoint.CheckpointError, match="do not tell"):
+    checkpoint.convert(source, tmp_path / "one", to)
+  result = checkpoint.convert(source, tmp_path / "one", to, same_order=True)
+  new = "cond_3/{}" if to == "saver" else "cond/{}"
+  assert {new.format(power) for power in powers} <= result.renamed.keys()
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("own", ["good_steps_1", "loss_scale_1"])
+@pytest.mark.parametrize("to", ["saver", "saver-v2", "fp32"])
+def test_a_loss_scale_beside_the_users_own(own, to, tmp_path):
+  """Checks that nothing is converted by half."""
+  values = {"loss_scale": 4.0, "good_steps": np.int32(3)}
+  values |= {"bad_steps": np.int32(0)}
+  values[own] = values[own[:-2]]
+  source = save(tmp_path, "w", "cond/beta1_power", "cond/beta2_power", **values)
+  with pytest.raises(checkpoint.CheckpointError, match="the program's own"):
+    checkpoint.convert(source, tmp_path / "new", to)
+  assert not list(tmp_path.glob("new*"))
+  result = checkpoint.convert(source, tmp_path / "new", to, mapping={own: own})
+  kept = {} if to == "fp32" else {"current_loss_scale", "good_steps"}
+  powers = {n for n in result.written if names.is_power(n)}
+  assert result.written.keys() == {"w", own, *kept, *powers}
+  assert result.written[own].dtype == ("int32" if "good" in own else "float32")
+
+
+@pytest.mark.any_release
+def test_no_dynamic_loss_scale(tmp_path):
+  source = save(tmp_path, "w", "beta1_power", "beta2_power", loss_scale=3.0)
+  result = checkpoint.convert(source, tmp_path / "a", "contrib")
+  assert not result.renamed and "--map" in result.notes[0]
+  result = checkpoint.convert(source, tmp_path / "b", "saver", reset=True)
+  assert result.written.keys() > {"loss_scale", "current_loss_scale"}
+  with pytest.raises(checkpoint.CheckpointError, match="of its own"):
+    checkpoint.convert(source, tmp_path / "c", "contrib", reset=True)
+
+
 @pytest.mark.any_release
 def test_mappings_decide_on_the_rest(tmp_path):
   """Checks the other power, the rest of a loss scale, and a new loss scale."""
@@ -386,18 +449,6 @@ def test_a_loss_scale_is_added(tmp_path):
   result = checkpoint.convert(source, tmp_path / "new", "saver", reset=True)
   assert set(result.changed) == {"current_loss_scale", "good_steps"}
   assert "s/cond_1/beta1_power" in result.renamed
-  source = save(tmp_path, "w", current_loss_scale=[1.0, 2.0])
-  with pytest.raises(checkpoint.CheckpointError, match="of its own"):
-    checkpoint.convert(source, tmp_path / "bad", "saver", reset=True)
-
-
-@pytest.mark.any_release
-def test_layouts_are_those_of_the_command_line(capsys):
-  with pytest.raises(SystemExit):
-    cli.main(["convert", "--help"])
-  help_ = capsys.readouterr().out
-  for layout in converting.LAYOUTS:
-    assert layout in help_
 
 
 if __name__ == "__main__":

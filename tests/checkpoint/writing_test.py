@@ -276,24 +276,34 @@ def test_parts_that_fit_into_memory(tmp_path, monkeypatch):
   assert contents(tmp_path / "new") == contents(tmp_path / "one")
 
 
-def test_one_tensor_is_replaced(tmp_path, monkeypatch):
-  """Checks that the old files are put back if the new ones cannot be placed."""
-  for value in (1.0, 2.0):
-    with tf.Graph().as_default(), tf1.Session() as session:
-      tf1.get_variable("w", initializer=value)
-      session.run(tf1.global_variables_initializer())
-      old = tf1.train.Saver().save(session, str(tmp_path / f"old{value:g}"))
-  new = tmp_path / "new"
-  checkpoint.convert(tmp_path / "old1", new, "weights")
+def test_one_tensor_is_not_replaced(tmp_path):
+  """Checks the case in which the new data file needs the old one's name."""
+  path = str(tmp_path / "old")
+  tf.raw_ops.SaveV2(
+    prefix=path, tensor_names=["w"], tensors=[1.0], shape_and_slices=[""]
+  )
+  checkpoint.convert(path, tmp_path / "new", "weights")
   before = checksums(tmp_path)
-  with monkeypatch.context() as patch:
-    patch.setattr(writing, "place", lambda *args, **kwargs: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-      checkpoint.convert(old, new, "weights", overwrite=True)
+  with pytest.raises(checkpoint.CheckpointError, match="remove it first"):
+    checkpoint.convert(path, tmp_path / "new", "weights", overwrite=True)
   assert checksums(tmp_path) == before
-  checkpoint.convert(old, new, "weights", overwrite=True)
-  assert tf.train.load_checkpoint(str(new)).get_tensor("w") == 2.0
-  assert len(list(tmp_path.glob("*new*"))) == 3
+
+
+def test_files_are_replaced_by_another_number_of_files(tmp_path, monkeypatch):
+  """Checks groups that cannot be split: there are joined ones, or others."""
+  names = [f"w{i}" for i in range(3)]
+  path = str(tmp_path / "old")
+  tf.raw_ops.SaveV2(
+    prefix=path,
+    tensor_names=names,
+    tensors=[1.0, 2.0, 3.0],
+    shape_and_slices=[""] * 3,
+  )
+  monkeypatch.setattr(writing, "_GROUP", 4)
+  for count in (3, 2, 3):
+    checkpoint.convert(path, tmp_path / "new", "weights", overwrite=True)
+    assert len(list(tmp_path.glob("new.data-*"))) == count
+    assert contents(tmp_path / "new") == contents(path)
 
 
 def test_interrupted(tmp_path):
@@ -317,7 +327,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from tf_compat_lossscale.cli import main as cli
 def slow(*args):
   print("begun", flush=True)
-  time.sleep(60)
+  time.sleep(5)
 os.fsync = slow
 sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=fp32"]))
 """

@@ -220,8 +220,6 @@ _LIKE_WINDOWS = """if True:
   count = 0
   for package in (cli, migration, programs):
     for module in pkgutil.iter_modules(package.__path__):
-      if module.name == "printing":  # It needs TensorFlow.
-        continue
       importlib.import_module(f"{package.__name__}.{module.name}")
       count += 1
   assert count > 15, count

@@ -34,23 +34,6 @@ _Progress = Callable[[int], None]
 _FLAGS = {"mapping": "map"}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-  """What is written.
-
-  Attributes:
-    sources: Name of a new tensor -> its source.
-    changed: The new tensors that the user sets.
-    notes: What the user should know.
-    found: The model's tensors, if only these are written.
-  """
-
-  sources: dict[str, Source]
-  changed: tuple[str, ...] = ()
-  notes: tuple[str, ...] = ()
-  found: weights.Weights | None = None
-
-
 def convert(
   source: str | os.PathLike[str],
   destination: str | os.PathLike[str],
@@ -134,17 +117,19 @@ def convert(
   path = os.fspath(destination)
   is_file = to in writing.FILES
   if is_file:
-    writing.check_path(path, f"weights.{to}")
     writing.check_file(path, to, overwrite)
   else:
     writing.check_prefix(path, overwrite)
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
+    found = None
+    changed: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     if to in weights.LAYOUTS:
       found = weights.find_weights(checkpoint, choice)
-      plan = _Plan(_take(checkpoint, found.kept), (), tuple(found.notes), found)
+      sources, notes = _take(checkpoint, found.kept), found.notes
       if is_file:
-        specs = {name: each.spec for name, each in plan.sources.items()}
+        specs = {name: each.spec for name, each in sources.items()}
         writing.check_tensors(path, to, specs)
     elif to == "fp32" and checkpoint.object_graph is not None:
       if mapping:
@@ -152,31 +137,28 @@ def convert(
           f"{checkpoint.prefix}: fp32 keeps all names of objects, so it takes "
           "no mapping"
         )
-      plan = _Plan(_remove_scales(checkpoint))
+      sources = _remove_scales(checkpoint)
     else:
-      plan = _Plan(
-        *renaming.rename(checkpoint, to, scale, mapping or {}, same_order)
+      sources, changed, notes = renaming.rename(
+        checkpoint, to, scale, mapping or {}, same_order
       )
-    result = _summarize(path, checkpoint, plan)
+    result = _summarize(path, checkpoint, sources, found)
+    result = dataclasses.replace(
+      result, changed=changed, notes=(*checkpoint.notes, *notes)
+    )
     if dry_run:
       return result
-    advance = (progress or _ignore)(result.size)
+    advance = progress(result.size) if progress else lambda size: None
     if is_file:
-      writing.write_file(path, to, overwrite, checkpoint, plan.sources, advance)
+      writing.write_file(path, to, overwrite, checkpoint, sources, advance)
       return result
     keeps_names = not (result.renamed or result.added or result.dropped)
-    notes = writing.write_checkpoint(
-      path, plan.sources, checkpoint, overwrite, keeps_names, advance
+    more = writing.write_checkpoint(
+      path, sources, checkpoint, overwrite, keeps_names, advance
     )
-    return dataclasses.replace(result, notes=(*result.notes, *notes))
+    return dataclasses.replace(result, notes=(*result.notes, *more))
 
   return reading.read_consistently(source, attempt)
-
-
-def _ignore(size: int) -> _Progress:
-  """Returns a function that shows no progress."""
-  del size
-  return lambda size: None
 
 
 def _check_options(
@@ -188,9 +170,6 @@ def _check_options(
     to: The layout.
     choice: The options of `weights.LAYOUTS`.
     others: Name -> value, of the options of other layouts.
-
-  Raises:
-    CheckpointError: An option is of other layouts, or two exclude each other.
   """
   own = choice._asdict()
   is_own = to in weights.LAYOUTS
@@ -270,13 +249,13 @@ def _remove_scales(checkpoint: Checkpoint) -> dict[str, Source]:
     del node.slot_variables[:]
     node.slot_variables.extend(slots)
     kept |= {slot.slot_variable_node_id for slot in slots}
-  keys: dict[str, str] = {}
+  keys: set[str] = set()
   for number, node in enumerate(graph.nodes):
     if number not in kept:
       node.Clear()  # The numbers of the others stay.
-    keys.update((a.checkpoint_key, a.checkpoint_key) for a in node.attributes)
+    keys.update(each.checkpoint_key for each in node.attributes)
   sources = _take(
-    checkpoint, {key: key for key in keys if key in checkpoint.specs}
+    checkpoint, {k: k for k in sorted(keys & checkpoint.specs.keys())}
   )
   sources[reading.OBJECT_GRAPH] = Source(
     "", TensorSpec("string", ()), graph.SerializeToString()
@@ -285,23 +264,25 @@ def _remove_scales(checkpoint: Checkpoint) -> dict[str, Source]:
 
 
 def _summarize(
-  destination: str, checkpoint: Checkpoint, plan: _Plan
+  destination: str,
+  checkpoint: Checkpoint,
+  sources: Mapping[str, Source],
+  found: weights.Weights | None,
 ) -> Conversion:
   """Compares the new checkpoint with the source."""
-  new = {n: s for n, s in plan.sources.items() if n != reading.OBJECT_GRAPH}
+  new = {n: s for n, s in sources.items() if n != reading.OBJECT_GRAPH}
   used = {source.key for source in new.values()}
   dropped = [n for n in checkpoint.specs if n not in used and n not in new]
   return Conversion(
     path=destination,
     renamed={n: s.key for n, s in new.items() if s.key not in ("", n)},
-    dropped=tuple(plan.found.dropped if plan.found else dropped),
+    dropped=tuple(found.dropped if found else dropped),
     added=tuple(
       n for n, s in new.items() if not s.key and n not in checkpoint.specs
     ),
-    changed=plan.changed,
-    notes=(*checkpoint.notes, *plan.notes),
-    reasons=plan.found.dropped if plan.found else {},
-    unproven=tuple(plan.found.unproven) if plan.found else (),
+    changed=(),
+    reasons=found.dropped if found else {},
+    unproven=tuple(found.unproven) if found else (),
     sizes={name: spec.size for name, spec in checkpoint.specs.items()},
     written={name: source.spec for name, source in new.items()},
   )

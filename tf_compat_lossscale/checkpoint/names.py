@@ -76,7 +76,7 @@ INTEGERS = {
 _POWER = re.compile(r"beta[0-9]_power")
 # TensorFlow numbers equal names. No program has so many names that a number
 # has more digits; such digits belong to the name.
-_MOST_DIGITS = 18
+_NUMBERED = re.compile(r"(.*)_([0-9]{1,18})", re.DOTALL)
 AVERAGE = "ExponentialMovingAverage"  # What TensorFlow 1 calls an average.
 DEBIASING = {"biased", "local_step"}  # What zero debiasing keeps beside one.
 # Integer scalars that count steps.
@@ -225,15 +225,8 @@ def split_scope(name: str) -> tuple[str, str]:
 
 def split_number(name: str) -> tuple[str, int]:
   """Splits `good_steps_1` into `good_steps` and 1; the number may be 0."""
-  base, underscore, digits = name.rpartition("_")
-  if (
-    underscore
-    and len(digits) <= _MOST_DIGITS
-    and digits.isascii()
-    and digits.isdigit()
-  ):
-    return base, int(digits)
-  return name, 0
+  match = _NUMBERED.fullmatch(name)
+  return (match[1], int(match[2])) if match else (name, 0)
 
 
 def add_number(name: str, number: int) -> str:
@@ -269,8 +262,7 @@ def remove_innermost_cond(name: str) -> str:
 def get_cond_number(name: str) -> int | None:
   """Returns the number of the last cond in a name: `a/cond_1/b` -> 1.
 
-  Returns:
-    The number, 0 for `cond`; None if the name has no scope of a cond.
+  It is 0 for `cond`, and None if the name has no scope of a cond.
   """
   for part in reversed(name.split("/")[:-1]):
     base, number = split_number(part)

@@ -24,6 +24,8 @@ from typing import NamedTuple
 from typing import TypeAlias
 from typing import TypeVar
 
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message
 import numpy as np
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
@@ -32,22 +34,43 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from tf_compat_lossscale._core.tf import graphs
+
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # A message of the object graph. Checkers know no types of protobuf.
 _Node: TypeAlias = Any
 _T = TypeVar("_T")
+_Message = TypeVar("_Message", bound=Message)
 _LONGEST_PATH = 1000  # Characters.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path"
-_LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _SAVED_MODEL = "saved_model.pb"
 _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
 _SHARDS = re.compile(r"-(?:[0-9]{5}|[?]{5})-of-[0-9]{5}\Z")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
 _MANY = 5  # Checkpoints that an error lists.
+_KERAS = (
+  "a file of Keras, no checkpoint: load it by Keras, or by "
+  "tf_compat_lossscale.keras.load_model"
+)
+# What files are that are no checkpoints, by the ends of their names.
+_OTHERS = {
+  ".h5": _KERAS,
+  ".hdf5": _KERAS,
+  ".keras": _KERAS,
+  ".npz": "a file of NumPy arrays, no checkpoint: numpy.load reads it",
+  ".safetensors": "no checkpoint: safetensors.numpy.load_file reads it",
+}
+_FIRST_FORMAT = (
+  "a checkpoint of TensorFlow's first format (V1): restore it once by "
+  "tf.compat.v1.train.Saver, save it once without write_version, and go on "
+  "with the new checkpoint"
+)
 _TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
 _LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
+# How TensorFlow names an op that ran eagerly.
+_OPS = re.compile(r"\{\{[^}]*\}\} | \[Op:[^]]*\]")
 _TRIES = 5  # The number of tries after which reading fails.
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # A process writes the data files first. We wait for the index for so many
@@ -123,7 +146,8 @@ class Checkpoint:
     self.prefix = prefix
     self.notes = tuple(notes)
     self.is_checked = False  # Whether `check_current` found it unchanged.
-    _refuse_irregular(prefix)
+    for path in (prefix + ".index", *_list_data(prefix)):
+      _refuse_pipe(path)
     if re.search(r"[][*?\\]", prefix):  # Another file may match.
       raise CheckpointError(
         f"{prefix}: TensorFlow takes the characters []*?\\ of a path for a "
@@ -153,16 +177,13 @@ class Checkpoint:
     with self._explain():
       data = self._reader.get_tensor(OBJECT_GRAPH)
       graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
-      numbers = {
-        child.node_id for node in graph.nodes for child in node.children
-      }
+      numbers = {0}
       for node in graph.nodes:
+        numbers.update(child.node_id for child in node.children)
         for slot in node.slot_variables:
-          numbers |= {
-            slot.original_variable_node_id,
-            slot.slot_variable_node_id,
-          }
-      if not numbers <= set(range(len(graph.nodes))) or not graph.nodes:
+          numbers.add(slot.original_variable_node_id)
+          numbers.add(slot.slot_variable_node_id)
+      if not numbers <= set(range(len(graph.nodes))):
         raise ValueError("its object graph refers to an object that is missing")
       return graph
 
@@ -193,7 +214,7 @@ class Checkpoint:
         return None
       return read_message(path, meta_graph_pb2.MetaGraphDef())
     except (CheckpointError, tf.errors.OpError) as error:
-      why = _get_first_line(error).removeprefix(f"{path}: ")
+      why = get_first_line(error).removeprefix(f"{path}: ")
       self.notes += (f"{path} is ignored: {why}",)
       return None
 
@@ -210,12 +231,12 @@ class Checkpoint:
       # NumPy's own strings lose zeros at their end.
       return np.asarray(value, object if isinstance(value, bytes) else None)
 
-  def read_slices(self, slices: Sequence[tuple[str, str]]) -> list[np.ndarray]:
-    """Reads slices of tensors, as a Saver does for partitioned variables.
+  def restore(self, slices: Sequence[tuple[str, str]]) -> list[tf.Tensor]:
+    """Reads tensors, or slices of them, without a copy in NumPy's memory.
 
     Args:
       slices: Pairs of a tensor's name and a slice, as `RestoreV2` takes it:
-        "7 2 0,3:-" are the first 3 of 7 rows.
+        "7 2 0,3:-" are the first 3 of 7 rows, and "" is the whole tensor.
 
     Raises:
       CheckpointError: The checkpoint lacks a slice, or is damaged.
@@ -223,18 +244,18 @@ class Checkpoint:
     if not slices:
       return []
     listed, parts = zip(*slices)
-    dtypes = [tf.as_dtype(self.specs[name].dtype) for name in listed]
-    graph = tf.Graph()
-    with self._explain(), graph.as_default():
-      restored = tf.raw_ops.RestoreV2(
+    with self._explain(), graphs.run_on_cpu():
+      restored: list[tf.Tensor] = tf.raw_ops.RestoreV2(
         prefix=self.prefix,
-        tensor_names=listed,
+        tensor_names=tf.constant(np.array(listed, object), tf.string),
         shape_and_slices=parts,
-        dtypes=dtypes,
+        dtypes=[tf.as_dtype(self.specs[name].dtype) for name in listed],
       )
-      with tf.compat.v1.Session(graph=graph) as session:
-        found: list[np.ndarray] = session.run(restored)
-        return found
+      return restored
+
+  def read_slices(self, slices: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+    """Reads slices of tensors as `restore` does, into arrays."""
+    return [tensor.numpy() for tensor in self.restore(slices)]
 
   def read_scalar(self, name: str) -> int | float:
     """Reads a number.
@@ -279,7 +300,7 @@ class Checkpoint:
     except CheckpointError:
       raise
     except Exception as error:  # The readers raise errors of many classes.
-      line = _get_first_line(error)
+      line = get_first_line(error)
       if isinstance(
         error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
       ):
@@ -325,7 +346,7 @@ def read_consistently(
         raise
       if not _will_differ(found.prefix, stamp):
         raise
-      last = f" (at last: {_get_first_line(error)})"
+      last = f" (at last: {get_first_line(error)})"
     else:
       if checkpoint.is_checked or checkpoint._is_current():
         return result
@@ -362,30 +383,26 @@ def expand(path: str) -> list[str]:
   Returns:
     The folders in it that have checkpoints; or the path alone.
   """
-  try:
-    with _explain_path(path):
-      names = _list_names(path)
-      if any(
-        n in (_STATE, _SAVED_MODEL) or n.endswith(".index") for n in names
-      ):
-        return [path]
-      return [os.path.join(path, name) for name in _list_below(path)] or [path]
-  except CheckpointError:
-    return [path]  # What reads it says what is wrong.
+  below: list[str] = []
+  # What reads the path says what is wrong with it.
+  with contextlib.suppress(CheckpointError), _explain_path(path):
+    if not _has_checkpoint(path):
+      below = [os.path.join(path, name) for name in _list_below(path)]
+  return below or [path]
+
+
+def _has_checkpoint(folder: str) -> bool:
+  """Returns whether a path is a folder with a checkpoint."""
+  return any(
+    name in (_STATE, _SAVED_MODEL) or name.endswith(".index")
+    for name in _list_names(folder)
+  )
 
 
 def _list_below(folder: str) -> list[str]:
   """Returns the names of the folders in a folder that have checkpoints."""
-  found = []
-  for name in sorted(_list_names(folder)):
-    name = name.rstrip("/")
-    below = os.path.join(folder, name)
-    if tf.io.gfile.isdir(below) and (
-      tf.io.gfile.exists(os.path.join(below, _SAVED_MODEL))
-      or _list_prefixes(below)
-    ):
-      found.append(name)
-  return found
+  names = sorted(name.rstrip("/") for name in _list_names(folder))
+  return [n for n in names if _has_checkpoint(os.path.join(folder, n))]
 
 
 def get_children(node: _Node) -> dict[str, int]:
@@ -498,11 +515,12 @@ def _find_in_folder(folder: str) -> Found:
       more = ": there are data files, but no index"
     raise CheckpointError(f"{folder}: a folder without a checkpoint{more}")
   counts = Counter(_split_step(name)[0] for name in prefixes)
-  most = max(counts.values())
-  name = max(
-    (name for name in prefixes if counts[_split_step(name)[0]] == most),
-    key=lambda name: (_split_step(name)[1], name),
-  )
+
+  def rank(name: str) -> tuple[int, int, str]:
+    stem, step = _split_step(name)
+    return counts[stem], step, name
+
+  name = max(prefixes, key=rank)
   note = ""
   if len(prefixes) > 1:
     note = (
@@ -515,9 +533,18 @@ def _find_in_folder(folder: str) -> Found:
 
 def _find_by_state(folder: str, state: str) -> Found:
   """Finds the latest checkpoint that a folder's list names."""
-  tried = ""
-  while True:
-    latest = _read_latest(folder, state)
+  path = os.path.join(folder, state)
+  for _ in range(2):  # A Saver may save another one, and remove the latest.
+    _refuse_pipe(path)
+    found = None
+    with contextlib.suppress(ValueError):
+      found = tf.train.get_checkpoint_state(folder, state)
+    if found is None:
+      raise CheckpointError(
+        f"{path}: it is no text of a CheckpointState, or names no "
+        f"model_checkpoint_path{_name_beside(path)}"
+      )
+    latest = found.model_checkpoint_path
     # The folder may come from elsewhere, also from Windows.
     for candidate in (
       latest,
@@ -527,37 +554,10 @@ def _find_by_state(folder: str, state: str) -> Found:
       if tf.io.gfile.exists(candidate + ".index"):
         return Found(candidate)
       _refuse_others(candidate)
-    # A Saver may have removed the latest checkpoint after it saved another one.
-    if latest == tried:
-      break
-    tried = latest
-  path = os.path.join(folder, state)
   raise CheckpointError(
     f"{path}: it names {latest!r} as the latest checkpoint, which is missing"
     f"{_name_beside(path)}"
   )
-
-
-def _read_latest(folder: str, state: str) -> str:
-  """Returns the path of the latest checkpoint that a folder's list names."""
-  path = os.path.join(folder, state)
-  _refuse_pipe(path)
-  if tf.io.gfile.stat(path).length > _LARGEST_STATE:
-    raise CheckpointError(
-      f"{path}: it has more than {_LARGEST_STATE >> 20} MiB, which the list of "
-      f"a folder's checkpoints does not need{_name_beside(path)}"
-    )
-  try:
-    found = tf.train.get_checkpoint_state(folder, state)
-  except ValueError:
-    raise CheckpointError(
-      f"{path}: it names no model_checkpoint_path{_name_beside(path)}"
-    ) from None
-  if found is None:
-    raise CheckpointError(
-      f"{path}: it is no text of a CheckpointState{_name_beside(path)}"
-    )
-  return found.model_checkpoint_path
 
 
 def _split_step(prefix: str) -> tuple[str, int]:
@@ -603,47 +603,21 @@ def _refuse_others(path: str) -> None:
     CheckpointError: The file is of Keras, NumPy or safetensors, or of the first
       format of TensorFlow's checkpoints.
   """
-  what = None
   whole = _SHARDS.sub("", path)  # TensorFlow names shards by a pattern.
-  shards = tf.io.gfile.glob(
-    f"{glob.escape(whole)}-[0-9][0-9][0-9][0-9][0-9]-of-[0-9]*"
-  )
-  if whole.endswith(".data"):
-    shards = []
-  if not shards and (not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path)):
+  digits = "[0-9]" * 5
+  what = _OTHERS.get(os.path.splitext(path)[1])
+  if tf.io.gfile.glob(f"{glob.escape(whole)}-{digits}-of-{digits}"):
+    what = _FIRST_FORMAT
+  elif not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
     return
-  keras = "load it by Keras, or by tf_compat_lossscale.keras.load_model"
-  begin = b"" if shards else _read_bytes(path, 16)
-  is_zip = begin.startswith((b"PK\x03\x04", b"PK\x05\x06"))
-  if shards or _ends_as_table(path):
-    what = (
-      "a checkpoint of TensorFlow's first format (V1): restore it once by "
-      "tf.compat.v1.train.Saver, save it once without write_version, and go on "
-      "with the new checkpoint"
-    )
-  elif begin.startswith(b"\x89HDF\r\n\x1a\n"):
-    what = f"an HDF5 file, as Keras writes it (.h5), no checkpoint: {keras}"
-  elif is_zip and path.endswith(".npz"):
-    what = "a file of NumPy arrays (.npz), no checkpoint: numpy.load reads it"
-  elif is_zip:
-    what = f"a zip file, as Keras writes it (.keras), no checkpoint: {keras}"
-  elif begin[8:9] == b"{" and path.endswith(".safetensors"):
-    what = (
-      "a file of the safetensors package, no checkpoint: "
-      "safetensors.numpy.load_file reads it"
-    )
+  else:
+    _refuse_pipe(path)
+    with tf.io.gfile.GFile(path, "rb") as file:
+      file.seek(max(0, file.size() - len(_TABLE)))
+      if file.read() == _TABLE:
+        what = _FIRST_FORMAT
   if what:
     raise CheckpointError(f"{path}: {what}")
-
-
-def _ends_as_table(path: str) -> bool:
-  """Returns whether a file ends as a table of TensorFlow does."""
-  size = tf.io.gfile.stat(path).length
-  if size < len(_TABLE):
-    return False
-  with tf.io.gfile.GFile(path, "rb") as file:
-    file.seek(size - len(_TABLE))
-    return file.read() == _TABLE
 
 
 def _read_bytes(path: str, size: int = -1) -> bytes:
@@ -654,7 +628,7 @@ def _read_bytes(path: str, size: int = -1) -> bytes:
     return data
 
 
-def read_message(path: str, message: Any) -> Any:
+def read_message(path: str, message: _Message) -> _Message:
   """Reads a file into a message of protobuf; returns the message.
 
   Raises:
@@ -664,10 +638,7 @@ def read_message(path: str, message: Any) -> Any:
     data = _read_bytes(path)
   try:
     message.ParseFromString(data)
-  except Exception as error:
-    # protobuf's DecodeError has another base class in each of its releases.
-    if type(error).__name__ != "DecodeError":
-      raise
+  except DecodeError as error:
     kind = type(message).__name__.removesuffix("Def")
     raise CheckpointError(f"{path}: no {kind}: {error}") from None
   return message
@@ -679,10 +650,9 @@ def _refuse_pipe(path: str) -> None:
     raise CheckpointError(f"{path}: not a regular file")
 
 
-def _refuse_irregular(prefix: str) -> None:
-  """Raises an error if a file of a checkpoint is a pipe or a device."""
-  for path in (prefix + ".index", *glob.glob(glob.escape(prefix) + ".data-*")):
-    _refuse_pipe(path)
+def _list_data(prefix: str) -> list[str]:
+  """Returns the paths of a checkpoint's data files on this machine."""
+  return glob.glob(glob.escape(prefix) + ".data-*")
 
 
 def _read_stamp(prefix: str) -> tuple[int, ...]:
@@ -708,7 +678,7 @@ def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
     stamp: The stamp of its index before the try that failed.
   """
   newest = stamp[-1] if stamp else 0
-  for path in glob.glob(glob.escape(prefix) + ".data-*"):
+  for path in _list_data(prefix):
     with contextlib.suppress(OSError):
       newest = max(newest, os.stat(path).st_mtime_ns)
   is_recent = time.time() - newest / 1e9 < _RECENT
@@ -730,14 +700,15 @@ def _explain_path(path: str) -> Iterator[None]:
   except tf.errors.UnimplementedError as error:
     raise CheckpointError(
       f"{path}: TensorFlow does not know this file system: "
-      f"{_get_first_line(error)}; install what adds it, such as "
+      f"{get_first_line(error)}; install what adds it, such as "
       "tensorflow-io-gcs-filesystem"
     ) from error
   except (tf.errors.OpError, OSError, ValueError) as error:
-    raise CheckpointError(f"{path}: {_get_first_line(error)}") from error
+    raise CheckpointError(f"{path}: {get_first_line(error)}") from error
 
 
-def _get_first_line(error: BaseException) -> str:
-  """Returns the first line of an error's message."""
+def get_first_line(error: BaseException) -> str:
+  """Returns the first line of an error's message, without names of ops."""
   text = getattr(error, "message", None) or getattr(error, "strerror", None)
-  return (str(text or error) or type(error).__name__).splitlines()[0]
+  line = (str(text or error) or type(error).__name__).splitlines()[0]
+  return _OPS.sub("", line)

@@ -29,6 +29,7 @@ from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
 _UNKNOWN = "SCOPE/"  # What an error has for a scope that nothing tells.
 _APIS = {"contrib": names.CONTRIB, "fp32": None}
+_CONDS = (names.CONTRIB, names.COMPAT)  # By whether a cond's number is odd.
 
 
 def rename(
@@ -55,7 +56,7 @@ def rename(
     CheckpointError: Two variables would have one name, or names do not tell
       which variable a name belongs to.
   """
-  renaming = _Renaming(checkpoint, to, same_order)
+  renaming = _Renaming(checkpoint, to, same_order, mapping)
   if scale is not None:
     renaming.set_scales(scale)
   renaming.apply_mapping(mapping)
@@ -89,7 +90,13 @@ class _Renaming:
     is_new: Whether a loss scale is added.
   """
 
-  def __init__(self, checkpoint: Checkpoint, to: str, same_order: bool) -> None:
+  def __init__(
+    self,
+    checkpoint: Checkpoint,
+    to: str,
+    same_order: bool,
+    mapping: Mapping[str, str],
+  ) -> None:
     """Starts with all variables left."""
     self.path, self.same_order = checkpoint.prefix, same_order
     self.api = _APIS.get(to, names.COMPAT)
@@ -103,16 +110,22 @@ class _Renaming:
     self.origins: dict[str, str] = {}
     self.undecided: list[Undecided] = []
     self.notes: list[str] = []
-    self.found = names.find_scales({n: s.spec for n, s in self.sources.items()})
+    specs = {name: source.spec for name, source in self.sources.items()}
+    self.found = names.find_scales(specs)
+    if self.found.unclear.intersection(mapping.values()):
+      for name in mapping.values():  # Which loss scales the others are.
+        specs.pop(name, None)
+      self.found = names.find_scales(specs)
     self.scales = self.found.known
-    likely = [s for s in self.found.incomplete if s.api == names.COMPAT]
-    self.was_scaled = bool(self.scales or likely or self.found.unclear)
+    self.was_scaled = bool(
+      self.scales or self.found.likely or self.found.unclear
+    )
     self.is_new = False
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives the variable `old` the name `new`, and perhaps another source."""
     if new in self.result:
-      both = sorted({self.origins[new], old})
+      both = sorted({self.origins.get(new, new), old})
       self.undecided.append(Undecided([new], both))
     self.result[new] = source or self.sources[old]
     self.origins[new] = old
@@ -138,24 +151,19 @@ class _Renaming:
 
   def set_scales(self, value: float) -> None:
     """Sets every loss scale, and adds one if there is none."""
-    if self.found.unclear:
-      raise CheckpointError(
-        f"{self.path}: names do not tell which of "
-        f"{', '.join(sorted(self.found.unclear))} are a loss scale's, since "
-        "there are more of one kind than of another: set the loss scale in the "
-        "program"
-      )
+    self._refuse_scales(self.found.unclear, True)
     self.scales = self.scales + self.found.likely
     if not self.scales:
-      base = tuple(names.SCALE_TENSORS[names.COMPAT])
-      self.scales = [ScaleNames(names.COMPAT, "", base)]
-      self.is_new = True
-      taken = sorted(set(base) & self.sources.keys())
+      api = self.api or names.COMPAT
+      new = ScaleNames(api, "", tuple(names.SCALE_TENSORS[api]))
+      taken = sorted(self.sources.keys() & set(new.names))
       if taken:
         raise CheckpointError(
           f"{self.path}: it has no loss scale, and none can be added: the "
           f"model has a variable of its own that is called {taken[0]}"
         )
+      self.scales = [new]
+      self.is_new = True
     self.was_scaled = True
     for scale in self.scales:
       specs = names.SCALE_TENSORS[scale.api].values()
@@ -179,9 +187,14 @@ class _Renaming:
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
           "not in it"
         )
+      if not new:
+        raise CheckpointError(
+          f"{self.path}: the mapping has no name for {old!r}"
+        )
       source = self.sources[old]
       wanted = tensors.get(names.get_base(new), source.spec)
-      if wanted.shape == source.spec.shape:
+      is_own = new == old and not any(old in s.names for s in self.scales)
+      if wanted.shape == source.spec.shape and not is_own:
         source = dataclasses.replace(source, spec=wanted)
       self.add(new, old, source)
     for new, old in mapping.items():
@@ -200,8 +213,8 @@ class _Renaming:
       if base == first:
         for each, spec in tensors.items():
           name = scope + names.add_number(each, number)
-          if name not in self.left:
-            self.result.setdefault(name, Source("", spec, 0))
+          if name not in self.left and name not in self.result:
+            self.result[name] = Source("", spec, 0)
 
   def _add_rest(self, scale: ScaleNames, new: str) -> None:
     """Gives the rest of a loss scale names like that of its mapped variable."""
@@ -217,8 +230,11 @@ class _Renaming:
   def rename_scales(self) -> None:
     """Gives loss scales their names in the API; fp32 leaves them out."""
     tensors = names.SCALE_TENSORS.get(self.api or "", {})
-    for scale in self.found.incomplete:
+    for scale in self.found.likely:
       self._complete(scale)
+    for name in self.found.unclear:
+      if _find_api(name) not in (None, self.api):
+        self._refuse_scales(self.found.unclear, True)
     by_scope = names.group(self.scales, lambda scale: scale.scope)
     powers = names.group(
       (n for n, s in self.sources.items() if names.is_power(n, s.spec)),
@@ -245,18 +261,15 @@ class _Renaming:
         self._refuse_scales(alike | known, bool(others))
       for number, scale in enumerate(scales):
         self._convert(scale, scope, number)
-    kept = sorted((self.found.unclear | self.found.counters) & self.left.keys())
-    if kept and self.api != names.COMPAT:
+    if self.api == names.CONTRIB and powers and not self.was_scaled:
       self.notes.append(
-        f"kept as they are, since names do not tell whether they belong to a "
-        f"loss scale: {', '.join(kept)}"
+        "it has no dynamic loss scale, so all names stay; beside a fixed one, "
+        "tf.contrib has powers in the scope cond: mapping (--map) moves them"
       )
 
   def _complete(self, scale: ScaleNames) -> None:
     """Adds counters of 0 to what is likely a loss scale without them."""
-    has_count = not self.left.keys().isdisjoint(scale.names[1:])
-    is_likely = scale.api == names.COMPAT or has_count
-    if scale.names[0] not in self.left or not is_likely:
+    if scale.names[0] not in self.left:
       return
     specs = names.SCALE_TENSORS[scale.api].values()
     new = {n: s for n, s in zip(scale.names, specs) if n not in self.sources}
@@ -268,21 +281,22 @@ class _Renaming:
     self.scales = [*self.scales, scale]
 
   def _refuse_scales(self, alike: set[str], is_taken: bool) -> None:
-    """Raises an error for what may be loss scales, unless the caller says so.
+    """Raises an error for variables that may be loss scales.
 
     Args:
-      alike: Variables with names of loss scales.
-      is_taken: Whether others have the names that loss scales would get.
+      alike: The variables.
+      is_taken: Whether they cannot all be loss scales.
     """
-    if self.same_order and not is_taken:
+    if not alike or (self.same_order and not is_taken):
       return
     kept = {name: name for name in sorted(alike)}
     maps = " ".join(places.show_map(name, name) for name in kept)
+    order = "; same_order=True (--same-order) says that all are"
     raise CheckpointError(
       f"{self.path}: nothing was written: names do not tell which of "
       f"{', '.join(kept)} are loss scales and which are the program's own: "
       f"{places.show_mapping(kept)} or {maps} keep all; leave out the pairs of "
-      "loss scales; same_order=True (--same-order) says that all are"
+      f"loss scales{'' if is_taken else order}"
     )
 
   def _convert(self, scale: ScaleNames, scope: str, number: int) -> None:
@@ -290,7 +304,7 @@ class _Renaming:
     tensors = names.SCALE_TENSORS.get(self.api or "", {})
     for i, (base, spec) in enumerate(tensors.items()):
       new = scope + names.add_number(base, number)
-      if new in self.result:
+      if self.origins.get(new) in scale.names:
         continue
       if i < 2:
         source = dataclasses.replace(self.sources[scale.names[i]], spec=spec)
@@ -322,7 +336,7 @@ class _Renaming:
       base = names.split_number(last)[0] if name in powers else last
       if is_sure and is_known:
         groups.setdefault(new + base, []).append(name)
-      elif new + base != name:
+      elif new + base != name or len(self._find_apis(name)) > 1:
         unsure.setdefault(base, {})[name] = new
     for base, found in unsure.items():
       self._doubt_scopes(base, found)
@@ -359,11 +373,22 @@ class _Renaming:
     is_likely = not any(name.startswith(_UNKNOWN) for name in pairs)
     self.doubt(list(pairs), list(pairs.values()), pairs if is_likely else {})
 
+  def _find_apis(self, name: str) -> set[str]:
+    """Returns the APIs of the loss scales in a variable's scope, or of all."""
+    outer = names.split_scope(names.remove_innermost_cond(name))[0]
+    pairs = [(scale.scope, scale.api) for scale in self.scales]
+    pairs += [
+      (names.split_scope(each)[0], api)
+      for each in self.found.unclear
+      if (api := _find_api(each))
+    ]
+    here = {api for scope, api in pairs if scope == outer}
+    return here or {api for _, api in pairs} or {names.COMPAT}
+
   def _find_scope(self, name: str, powers: Sequence[str]) -> tuple[str, bool]:
     """Returns a variable's new scope, and whether that is sure."""
     scope = names.split_scope(name)[0]
     cond = names.get_cond_number(name)
-    apis = {scale.api for scale in self.scales} or {names.COMPAT}
     first = names.FIRST_COND[self.api or names.COMPAT]
     if cond is not None:
       outer = names.split_scope(names.remove_innermost_cond(name))[0]
@@ -377,7 +402,10 @@ class _Renaming:
         return outer, True
       if not self.is_v1:
         return "", True
-      number = cond + first - names.FIRST_COND[min(apis)]
+      apis = self._find_apis(name)
+      # In one scope, an optimizer of each API takes two conds.
+      api = min(apis) if len(apis) == 1 else _CONDS[cond % 2]
+      number = cond + first - names.FIRST_COND[api]
       new = f"{outer}{names.add_number('cond', max(0, number))}/"
       return new, len(apis) == 1 and number >= 0
     if not self.was_scaled:
@@ -404,6 +432,13 @@ class _Renaming:
       return _UNKNOWN, False  # Some optimizer may have no loss scale.
     new = f"{own}{names.add_number('cond', first)}/"
     return new, is_only and own == scope
+
+
+def _find_api(name: str) -> str | None:
+  """Returns the API that alone has loss scales with a variable of that name."""
+  base = names.get_base(name)
+  apis = [api for api, each in names.SCALE_TENSORS.items() if base in each]
+  return apis[0] if len(apis) == 1 else None
 
 
 def _is_in_cond(name: str) -> bool:

@@ -9,8 +9,11 @@ killed meanwhile leaves a folder `.NAME.….unfinished`, which can be removed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent import futures
 import contextlib
 import glob
 import importlib
@@ -28,6 +31,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._version import __version__
+from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.places import Source
@@ -46,7 +50,8 @@ _DTYPES = {
   "safetensors": _NUMBERS | {"bfloat16"},
 }
 _LONGEST_NAME = (1 << 16) - 1 - len(".npy")  # Bytes, in a zip file.
-_GROUP = 1 << 30  # Bytes of tensors that are in memory at a time.
+_GROUP = 32 << 20  # Bytes of tensors that a thread reads at a time.
+_THREADS = 2
 # What no checkpoint's prefix ends in.
 _OTHER_ENDS = (
   *(".npz", ".safetensors", ".h5", ".hdf5", ".keras", ".pb"),
@@ -56,10 +61,6 @@ _OTHER_ENDS = (
 
 def check_prefix(prefix: str, overwrite: bool) -> None:
   """Checks that a checkpoint may be written at a path.
-
-  Args:
-    prefix: The new checkpoint's path.
-    overwrite: Whether a checkpoint at that path may be replaced.
 
   Raises:
     CheckpointError: It may not.
@@ -71,19 +72,11 @@ def check_prefix(prefix: str, overwrite: bool) -> None:
       f"{prefix}: a checkpoint's prefix does not end in {end}: name one such "
       "as model.ckpt, or choose --to=npz or --to=safetensors for one file"
     )
-  if overwrite:
-    return
-  if os.path.lexists(prefix + ".index"):
-    raise CheckpointError(
-      f"{prefix}: there is a checkpoint already; --overwrite (overwrite=True) "
-      "replaces it"
-    )
-  for path in (*_list_data(prefix), prefix + ".meta"):
-    if os.path.lexists(path):
+  for path in (prefix + ".index", *_list_data(prefix), prefix + ".meta"):
+    if os.path.lexists(path) and not overwrite:
       raise CheckpointError(
-        f"{path}: there is a part of a checkpoint without an index: another "
-        "process may be writing it, or its index was lost; --overwrite "
-        "(overwrite=True) replaces it"
+        f"{path}: there is a checkpoint already, or a part of one that another "
+        "process is writing; --overwrite (overwrite=True) replaces it"
       )
 
 
@@ -139,7 +132,7 @@ def make_folder(path: str) -> Iterator[str]:
     raise CheckpointError(f"{where}: {error.strerror or error}") from error
   except tf.errors.OpError as error:
     raise CheckpointError(
-      f"{path}: it cannot be written: {error.message.splitlines()[0]}"
+      f"{path}: it cannot be written: {reading.get_first_line(error)}"
     ) from error
   finally:
     if folder:
@@ -180,15 +173,19 @@ def write_checkpoint(
       f"{prefix}: the source, which is never changed, has that path; name "
       "another path"
     )
+  notes = []
+  has_meta = tf.io.gfile.exists(old + ".meta")
   with make_folder(prefix) as folder:
     _save(folder, prefix, sources, checkpoint, progress)
-    has_meta = tf.io.gfile.exists(old + ".meta")
     if has_meta and keep_meta:
       tf.io.gfile.copy(old + ".meta", os.path.join(folder, _NEW + ".meta"))
+      notes.append(f"{prefix}.meta is copied from the source")
     _flush(folder)
     checkpoint.check_current()
     check_prefix(prefix, overwrite)
-    notes = list(_publish(folder, prefix, overwrite, has_meta and keep_meta))
+    _publish(folder, prefix, overwrite)
+    notes += _write_state(folder, prefix)
+    _flush(os.path.dirname(prefix) or ".", names=())
   if has_meta and not keep_meta:
     notes.append(
       f"{old}.meta is not copied, since its graph has other names: the program "
@@ -208,6 +205,7 @@ def check_file(path: str, kind: str, overwrite: bool) -> None:
   Raises:
     CheckpointError: It cannot.
   """
+  check_path(path, f"weights.{kind}")
   end = os.path.splitext(path)[1]
   if end not in ("", f".{kind}"):
     raise CheckpointError(
@@ -245,14 +243,17 @@ def check_tensors(
         f"{path}: {kind} cannot have a tensor of the name {name[:99]!r}: leave "
         "it out by exclude, on the command line by --exclude"
       )
-  unfit = [n for n, s in specs.items() if s.dtype not in _DTYPES[kind]]
+  unfit = [
+    f"{name} ({spec.dtype})"
+    for name, spec in specs.items()
+    if spec.dtype not in _DTYPES[kind]
+  ]
   if unfit:
-    dtypes = sorted({specs[name].dtype for name in unfit})
-    listed = [f"{name} ({specs[name].dtype})" for name in unfit]
+    dtypes = sorted({specs[name].dtype for name in specs} - _DTYPES[kind])
     raise CheckpointError(
       f"{path}: {kind} has no {' and no '.join(dtypes)}: leave out "
-      f"{', '.join(listed[:5])}{' and others' if listed[5:] else ''} by "
-      "exclude, on the command line by --exclude"
+      f"{', '.join(matching.shorten(unfit, 5))} by exclude, on the command "
+      "line by --exclude"
     )
 
 
@@ -281,23 +282,22 @@ def write_file(
     CheckpointError: A tensor is damaged, or the file cannot be written.
   """
 
-  def read(source: Source) -> np.ndarray:
-    progress(source.spec.size)
-    return source.read(checkpoint)
+  def read() -> Iterator[tuple[str, np.ndarray]]:
+    for name, source in sources.items():
+      yield name, source.read(checkpoint)
+      progress(source.spec.size)
 
   with make_folder(path) as folder:
     new = os.path.join(folder, _NEW)
     if kind == "safetensors":
-      arrays = {
-        name: np.array(read(s), order="C") for name, s in sources.items()
-      }
-      _import_safetensors().save_file(arrays, new, _make_metadata(checkpoint))
+      whole = {name: np.array(array, order="C") for name, array in read()}
+      _import_safetensors().save_file(whole, new, _make_metadata(checkpoint))
     else:
       with zipfile.ZipFile(new, "w", zipfile.ZIP_STORED) as archive:
-        for name, source in sources.items():
+        for name, array in read():
           # Its size is known when it has been written.
           with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-            np.lib.format.write_array(member, read(source), allow_pickle=False)
+            np.lib.format.write_array(member, array, allow_pickle=False)
     _flush(folder)
     checkpoint.check_current()
     place(new, path, overwrite)
@@ -318,11 +318,7 @@ def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _import_safetensors() -> Any:
-  """Returns the module that writes arrays of NumPy.
-
-  Raises:
-    CheckpointError: It is missing.
-  """
+  """Returns the module that writes arrays of NumPy."""
   try:
     return importlib.import_module("safetensors.numpy")
   except ImportError:
@@ -335,13 +331,8 @@ def _import_safetensors() -> Any:
 def place(path: str, destination: str, overwrite: bool) -> None:
   """Renames a file, and never replaces one that appeared meanwhile.
 
-  Args:
-    path: The file.
-    destination: Its new path, on the same file system.
-    overwrite: Whether a file there is replaced.
-
   Raises:
-    CheckpointError: There is a file already.
+    CheckpointError: There is a file already, and `overwrite` is false.
   """
   if not overwrite:
     try:
@@ -362,36 +353,28 @@ def _save(
   checkpoint: Checkpoint,
   progress: Callable[[int], None],
 ) -> None:
-  """Saves tensors in a new folder, in parts that fit into memory."""
-  groups: list[list[str]] = [[]]
-  size = 0
-  for name in sorted(sources):
-    size += sources[name].spec.size
-    if groups[-1] and size > _GROUP:
-      groups.append([])
-      size = sources[name].spec.size
-    groups[-1].append(name)
-  # The replaced checkpoint stays whole until the new index replaces its own.
-  # So the new data files have other names, by another number of parts.
-  taken = {
-    int(match[1]) for match in map(_DATA.search, _list_data(prefix)) if match
-  }
-  while len(groups) in taken and len(largest := max(groups, key=len)) > 1:
-    groups.append([largest.pop()])
-  parts = []
-  for number, names in enumerate(groups):
-    parts.append(os.path.join(folder, f"part-{number}"))
+  """Saves tensors in a new folder, each group of them in a data file.
+
+  One of two threads reads while the other waits for the disk.
+  """
+  groups = _group(prefix, sources)
+  parts = [os.path.join(folder, f"part-{i}") for i in range(len(groups))]
+
+  def save(part: str, names: Sequence[str]) -> int:
+    group = [sources[name] for name in names]
     with graphs.run_on_cpu():
       tf.raw_ops.SaveV2(
-        prefix=parts[-1],
+        prefix=part,
         tensor_names=tf.constant(np.array(names, object), tf.string),
         shape_and_slices=[""] * len(names),
-        tensors=[
-          tf.constant(sources[name].read(checkpoint), sources[name].spec.dtype)
-          for name in names
-        ],
+        tensors=_read(checkpoint, group),
       )
-    progress(sum(sources[name].spec.size for name in names))
+    _flush(folder, map(os.path.basename, _list_data(part)))
+    return sum(source.spec.size for source in group)
+
+  with futures.ThreadPoolExecutor(_THREADS) as pool:
+    for size in pool.map(save, parts, groups):
+      progress(size)
   with graphs.run_on_cpu():
     tf.raw_ops.MergeV2Checkpoints(
       checkpoint_prefixes=parts,
@@ -400,61 +383,94 @@ def _save(
     )
 
 
-def _publish(
-  folder: str, prefix: str, overwrite: bool, has_meta: bool
-) -> Iterator[str]:
-  """Renames the files of a new checkpoint, the index last.
+def _group(prefix: str, sources: Mapping[str, Source]) -> list[list[str]]:
+  """Returns the names of tensors in groups, one for each new data file.
 
-  Yields:
-    What the user should know.
+  A replaced checkpoint stays whole until the new index replaces its own. So the
+  new data files have other names than the old ones: by their number.
+
+  Raises:
+    CheckpointError: There are not enough tensors for another number.
   """
-  new, old = os.path.join(folder, _NEW), _list_data(prefix)
-  meta = prefix + ".meta"
-  had_meta = os.path.lexists(meta)
-  targets = {path: prefix + path[len(new) :] for path in _list_data(new)}
-  placed: list[str] = []
-  aside: dict[str, str] = {}  # What is put back after an error.
+  groups: list[list[str]] = []
+  size = _GROUP
+  for name in sorted(sources):
+    size += sources[name].spec.size
+    if size > _GROUP or not groups:
+      groups.append([])
+      size = sources[name].spec.size
+    groups[-1].append(name)
+  taken = {int(path.rpartition("-")[2]) for path in _list_data(prefix)}
+  free = [n for n in range(1, len(sources) + 1) if n not in taken]
+  if not free:
+    raise CheckpointError(
+      f"{prefix}: its data file would be replaced before its index, since "
+      "there are too few tensors: name another path, or remove it first"
+    )
+  count = min(free, key=lambda number: abs(number - len(groups)))
+  while len(groups) > count:
+    last = groups.pop()
+    groups[-1] += last
+  while len(groups) < count:
+    groups.append([max(groups, key=len).pop()])
+  return groups
+
+
+def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
+  """Returns the values of sources.
+
+  What stays as it is never becomes an array, which would be a copy.
+  """
+  is_whole = [
+    source.value is None
+    and source.factor == 1
+    and source.spec == checkpoint.specs[source.key]
+    for source in sources
+  ]
+  whole = [(s.key, "") for s, is_ in zip(sources, is_whole) if is_]
   try:
-    # A checkpoint of one tensor may need the name of the old data file. If the
-    # process is killed now, the old checkpoint is in the new folder.
-    clash = sorted(set(old) & set(targets.values()))
-    for path in ([prefix + ".index"] if clash else []) + clash:
-      if os.path.lexists(path):
-        kept = os.path.join(folder, f"old{path[len(prefix) :]}")
-        os.replace(path, kept)
-        aside[path] = kept
-    for path, target in targets.items():
+    tensors = iter(checkpoint.restore(whole))
+  except CheckpointError:
+    for key, _ in whole:
+      checkpoint.read(key)  # The error for one tensor has its name.
+    raise
+  return [
+    next(tensors)
+    if is_
+    else tf.constant(source.read(checkpoint), source.spec.dtype)
+    for source, is_ in zip(sources, is_whole)
+  ]
+
+
+def _publish(folder: str, prefix: str, overwrite: bool) -> None:
+  """Renames the files of a new checkpoint; the index makes it one."""
+  new, old = os.path.join(folder, _NEW), _list_data(prefix)
+  placed: list[str] = []
+  try:
+    for path in _list_data(new):
+      target = prefix + path[len(new) :]
       place(path, target, overwrite=False)
       placed.append(target)
-    if has_meta and not had_meta:
-      place(new + ".meta", meta, overwrite=False)
-      placed.append(meta)
     place(new + ".index", prefix + ".index", overwrite)
   except BaseException:
     for path in placed:
       os.unlink(path)
-    for path, kept in aside.items():
-      os.replace(kept, path)
     raise
-  if has_meta and had_meta:
-    place(new + ".meta", meta, overwrite=True)
-  elif had_meta:  # It would seem to describe the new checkpoint.
-    os.unlink(meta)
-  for path in set(old) - aside.keys():  # No index refers to them any more.
-    try:
-      os.unlink(path)
-    except OSError as error:
-      yield f"{path}, which was replaced, could not be removed: {error}"
-  if has_meta:
-    yield f"{meta} is copied from the source"
-  yield from _write_state(folder, prefix)
-  _flush(os.path.dirname(prefix) or ".", names=())
+  if os.path.exists(new + ".meta"):
+    place(new + ".meta", prefix + ".meta", overwrite)
+  elif os.path.lexists(prefix + ".meta"):  # It is of the old checkpoint.
+    os.unlink(prefix + ".meta")
+  for path in old:  # No index refers to them any more.
+    os.unlink(path)
 
 
 def _write_state(folder: str, prefix: str) -> Iterator[str]:
   """Writes the list of a folder's checkpoints, if there is none.
 
   `tf.train.latest_checkpoint` reads that list alone.
+
+  Yields:
+    What the user should know.
   """
   parent, name = os.path.split(prefix)
   state = os.path.join(parent, _STATE)
@@ -464,24 +480,17 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
     with open(os.path.join(folder, _STATE), "w") as file:
       file.write(f"model_checkpoint_path: {quoted}")
       file.write(f"all_model_checkpoint_paths: {quoted}")
-    try:
-      _flush(folder, (_STATE,))
+    _flush(folder, (_STATE,))
+    with contextlib.suppress(CheckpointError):  # Another process wrote one.
       place(os.path.join(folder, _STATE), state, overwrite=False)
-    except CheckpointError:
-      pass  # Another process has written one.
-    else:
       yield f"{state} is written, and names {name} as the latest checkpoint"
-      return
   try:
     latest = reading.find(state)
+    why = f"a program that takes the latest checkpoint starts from {latest}"
   except CheckpointError as error:
-    yield f"{state} stays as it was: {error}"
-    return
+    latest, why = "", str(error)
   if os.path.realpath(latest) != os.path.realpath(prefix):
-    yield (
-      f"{state} stays as it was: a program that takes the latest checkpoint "
-      f"starts from {latest}"
-    )
+    yield f"{state} stays as it was: {why}"
 
 
 def _list_data(prefix: str) -> list[str]:
@@ -493,7 +502,7 @@ def _list_data(prefix: str) -> list[str]:
   )
 
 
-def _flush(folder: str, names: tuple[str, ...] | None = None) -> None:
+def _flush(folder: str, names: Iterable[str] | None = None) -> None:
   """Flushes files of a folder, by default all, and their names to the disk."""
   for name in os.listdir(folder) if names is None else names:
     with open(os.path.join(folder, name), "rb") as file:

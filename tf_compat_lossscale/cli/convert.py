@@ -7,7 +7,7 @@ import argparse
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Sized
+from collections.abc import Iterator
 import functools
 import re
 import sys
@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import terminal
+from tf_compat_lossscale.cli.terminal import number
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint import Conversion
 
 # The first '=' that is not escaped separates the names.
 _PAIR = re.compile(r"((?:[^=\\]|\\.|\\\Z)+)=(.+)", re.DOTALL)
-_ESCAPE = re.compile(
-  r"\\(?:([=\\nrt])|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8}))"
-)
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 SUMMARY = "write a checkpoint again in the layout of another API or release"
 
 
@@ -107,12 +104,12 @@ def add_arguments(parser: errors.Parser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   with terminal.quiet_tensorflow():
-    from tf_compat_lossscale import checkpoint
-    from tf_compat_lossscale.checkpoint.reading import escape
+    from tf_compat_lossscale.checkpoint.converting import convert
+    from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
   try:
     with terminal.show_progress(f"Writing {arguments.destination}") as show:
-      conversion = checkpoint.convert(
+      conversion = convert(
         arguments.source,
         arguments.destination,
         arguments.to,
@@ -128,81 +125,69 @@ def execute(arguments: argparse.Namespace) -> int:
         exclude=arguments.exclude,
         dry_run=arguments.dry_run,
       )
-  except checkpoint.CheckpointError as error:
+  except CheckpointError as error:
     raise errors.Mistake(str(error)) from error
-  if arguments.dry_run:
-    _list_tensors(conversion)
-  else:
-    print(
-      f"{escape(conversion.path)}: written, "
-      f"{_count_tensors(conversion.written)}, {conversion.size:,} bytes, "
-      f"{len(conversion.renamed)} renamed"
-    )
-    if conversion.reasons:
-      _summarize_reasons(conversion)
-    for action, names in (
-      ("dropped", () if conversion.reasons else conversion.dropped),
-      ("added", conversion.added),
-      ("set", conversion.changed),
-    ):
-      if names:
-        print(f"{action}: {', '.join(map(escape, names))}")
+  printer = terminal.Printer(sys.stdout)
+  list_lines = _list_tensors if arguments.dry_run else _summarize
+  for line in list_lines(conversion):
+    printer.print(line)
   if conversion.unproven:
-    print(
+    printer.print(
       "note: kept, though nothing tells whether the model has it: "
-      f"{', '.join(map(escape, conversion.unproven))}"
+      f"{', '.join(conversion.unproven)}"
     )
   for note in conversion.notes:
-    print(f"note: {escape(note)}")
+    printer.print(f"note: {note}")
   return 0
 
 
-def _list_tensors(conversion: Conversion) -> None:
-  """Prints what would be written and dropped, with sizes in bytes."""
-  from tf_compat_lossscale.checkpoint.reading import escape
+def _summarize(conversion: Conversion) -> Iterator[str]:
+  """Yields what was written, and what was changed."""
+  tensors = number(len(conversion.written), "tensor")
+  yield (
+    f"{conversion.path}: written, {tensors}, {conversion.size:,} bytes, "
+    f"{len(conversion.renamed)} renamed"
+  )
+  dropped = conversion.dropped
+  if conversion.reasons:  # One line, since slots are many.
+    kinds = collections.Counter(
+      re.split(" (?:of|by) ", why)[0] for why in conversion.reasons.values()
+    )
+    listed = ", ".join(f"{n} x {kind}" for kind, n in kinds.most_common())
+    dropped = (f"{number(len(conversion.reasons), 'tensor')} ({listed})",)
+  for action, names in (
+    ("dropped", dropped),
+    ("added", conversion.added),
+    ("set", conversion.changed),
+  ):
+    if names:
+      yield f"{action}: {', '.join(names)}"
 
+
+def _list_tensors(conversion: Conversion) -> Iterator[str]:
+  """Yields what would be written and dropped, with sizes in bytes."""
   for name, spec in sorted(conversion.written.items()):
     origin = conversion.renamed.get(name)
-    whence = f", from {escape(origin)}" if origin else ""
-    print(f"write {escape(name)}: {spec}, {spec.size:,} bytes{whence}")
+    whence = f", from {origin}" if origin else ""
+    yield f"write {name}: {spec}, {spec.size:,} bytes{whence}"
+  lost = 0
   for name in sorted(conversion.dropped):
-    why = conversion.reasons.get(name)
     size = conversion.sizes.get(name, 0)
-    print(
-      f"drop {escape(name)}: {size:,} bytes"
-      + (f", {escape(why)}" if why else "")
-    )
-  lost = sum(conversion.sizes.get(name, 0) for name in conversion.dropped)
-  print(
-    f"{escape(conversion.path)}: not written (dry run); "
-    f"{_count_tensors(conversion.written)}, {conversion.size:,} bytes; "
-    f"{len(conversion.dropped)} dropped, {lost:,} bytes"
+    why = conversion.reasons.get(name)
+    yield f"drop {name}: {size:,} bytes{f', {why}' if why else ''}"
+    lost += size
+  tensors = number(len(conversion.written), "tensor")
+  yield (
+    f"{conversion.path}: not written (dry run); {tensors}, "
+    f"{conversion.size:,} bytes; {len(conversion.dropped)} dropped, {lost:,} "
+    "bytes"
   )
-
-
-def _summarize_reasons(conversion: Conversion) -> None:
-  """Prints what was dropped: a line for each kind, since slots are many."""
-  kinds = collections.Counter(
-    re.split(" (?:of|by) ", why)[0] for why in conversion.reasons.values()
-  )
-  listed = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
-  print(f"dropped: {_count_tensors(conversion.reasons)} ({listed})")
-
-
-def _count_tensors(tensors: Sized) -> str:
-  """Returns how many tensors there are, in words."""
-  return f"{len(tensors)} tensor{'' if len(tensors) == 1 else 's'}"
 
 
 def _count_bytes(
   show: Callable[[int, int], None], total: int
 ) -> Callable[[int], None]:
-  """Returns a function that takes further bytes, and shows all so far.
-
-  Args:
-    show: Takes the bytes that are written, and `total`.
-    total: The number of all bytes.
-  """
+  """Returns a function that takes further bytes, and shows all so far."""
   done = 0
 
   def add(size: int) -> None:
@@ -218,19 +203,17 @@ def _parse_pair(text: str) -> tuple[str, str]:
   match = _PAIR.fullmatch(text)
   if not match:
     raise argparse.ArgumentTypeError(f"{text!r} is not of the form HERE=THERE")
-  here, there = (_ESCAPE.sub(_unescape, part) for part in match.groups())
+  try:
+    here, there = map(_unescape, match.groups())
+  except UnicodeDecodeError as error:
+    raise argparse.ArgumentTypeError(f"{text!r}: {error.reason}") from None
   return here, there
 
 
-def _unescape(escape: re.Match[str]) -> str:
-  """Returns the character that an escape stands for."""
-  char, *digits = escape.groups()
-  if char:
-    return _ESCAPED.get(char, char)
-  number = int("".join(filter(None, digits)), 16)
-  # Bytes that are no UTF-8 are printed as \udc80 to \udcff, as in Python.
-  valid = number not in range(0xD800, 0xE000) or 0 <= number - 0xDC80 < 0x80
-  return chr(number) if number <= sys.maxunicode and valid else escape[0]
+def _unescape(name: str) -> str:
+  """Returns a name whose characters may be written as Python's escapes."""
+  plain = re.sub(r"\\(=)|\\.", lambda m: "=" if m[1] else m[0], name)
+  return plain.encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
 def _make_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -4,10 +4,25 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+import json
+import math
+import sys
+from typing import Any
+from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import terminal
 
+if TYPE_CHECKING:
+  from tf_compat_lossscale.checkpoint import Description
+  from tf_compat_lossscale.checkpoint import LossScaleState
+
+_KINDS = {
+  "saver": "variables by name (tf.compat.v1.train.Saver)",
+  "object": "objects (tf.train.Checkpoint)",
+  "saved_model": "the variables of a SavedModel",
+}
 SUMMARY = "describe a checkpoint: its writer and its loss scale"
 
 
@@ -41,7 +56,6 @@ def execute(arguments: argparse.Namespace) -> int:
   with terminal.quiet_tensorflow():
     from tf_compat_lossscale import checkpoint
     from tf_compat_lossscale.checkpoint import reading
-    from tf_compat_lossscale.cli import printing
 
   descriptions = []
   status = 0
@@ -60,7 +74,95 @@ def execute(arguments: argparse.Namespace) -> int:
       if arguments.format == "text":
         if len(descriptions) > 1:
           print()
-        printing.show(description, arguments.keys)
+        _show(description, arguments.keys)
   if arguments.format == "json":
-    print(printing.as_json(descriptions, arguments.keys))
+    print(_as_json(descriptions, arguments.keys))
   return status
+
+
+def _as_json(descriptions: list[Description], keys: bool) -> str:
+  """Returns descriptions as a JSON list, with every tensor if `keys`."""
+  result = []
+  for description in descriptions:
+    plain = _make_plain(vars(description))
+    if not keys:
+      del plain["keys"]
+    result.append(plain | {"advice": description.advice})
+  return json.dumps(result, indent=2)
+
+
+def _make_plain(value: Any) -> Any:
+  """Returns a value that JSON can have: not a number becomes a string."""
+  if hasattr(value, "_asdict"):
+    value = value._asdict()
+  elif hasattr(value, "__dataclass_fields__"):
+    value = vars(value)
+  if isinstance(value, dict):
+    return {key: _make_plain(item) for key, item in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_make_plain(item) for item in value]
+  if isinstance(value, float) and not math.isfinite(value):
+    return str(value)
+  return value
+
+
+def _show(description: Description, keys: bool) -> None:
+  """Prints a description, on a terminal as a table."""
+  rows = list(_make_rows(description))
+  if keys:
+    rows += [
+      (f"  {name}", str(tensor)) for name, tensor in description.keys.items()
+    ]
+  printer = terminal.Printer(sys.stdout)
+  width = max(len(name) for name, _ in rows) + 2
+  for name, value in rows:
+    if printer.is_terminal:
+      printer.print((name.ljust(width), "bold"), value)
+    else:
+      printer.print(f"{name}: {value}")
+
+
+def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
+  """Yields the rows of a description as (name, value)."""
+  yield "checkpoint", d.path
+  yield "kind", _KINDS[d.kind]
+  by = d.api or "unknown"
+  if not d.api and not d.loss_scales and not d.notes:
+    by += " (it has no state of a loss scale)"
+  yield "written by", f"{by}, {d.release}" if d.release else by
+  yield "step", "unknown" if d.step is None else str(d.step)
+  if d.control_flow:
+    yield "control flow", d.control_flow
+  yield "inner optimizer", d.inner_optimizer or "does not show"
+  for state in d.loss_scales:
+    yield "loss scale", _describe_state(state)
+  if not d.loss_scales:
+    none = "none is proven" if d.notes else "none in it"
+    yield "loss scale", f"{none} (a fixed loss scale has no state)"
+  for note in d.notes:
+    yield "note", note
+  yield (
+    "checksums",
+    "all right"
+    if d.checked
+    else "of these values right; --verify compares all",
+  )
+  yield "tensors", str(len(d.keys))
+  yield "today", d.advice
+
+
+def _describe_state(state: LossScaleState) -> str:
+  """Returns a loss scale, its counters and their names in words."""
+  counts = [
+    f"{count} {what} steps"
+    for count, what in (
+      (state.good_steps, "good"),
+      (state.bad_steps, "bad"),
+      (state.skipped_steps, "skipped"),
+    )
+    if count is not None
+  ]
+  if state.good_steps is None:
+    counts.append("its counter of good steps is missing")
+  value = ", ".join([f"{state.value:.9g}", *counts])
+  return f"{value} ({', '.join(state.names)})"

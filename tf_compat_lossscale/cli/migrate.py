@@ -151,8 +151,8 @@ class _Run:
     if is_filter or self.is_json or not self._printer.is_terminal:
       return
     verb = "Rewrote" if self._arguments.write else "Would rewrite"
-    edits = reports.number(self._edits, "edit")
-    line = f"{verb} {reports.number(self.files, 'file')}: {edits}"
+    edits = terminal.number(self._edits, "edit")
+    line = f"{verb} {terminal.number(self.files, 'file')}: {edits}"
     offered = reports.count_states(report.findings)[findings.OFFERED]
     if offered and not self._arguments.offered:
       line += f", {offered} more offered (--offered)"

@@ -6,9 +6,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from collections.abc import Sequence
+import contextlib
 import json
 import sys
 from typing import Any
+from typing import TextIO
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import selection
@@ -39,32 +41,24 @@ def write(
     OSError: The file cannot be written.
   """
   command = selection.make_command(arguments)
-  if not arguments.reportfile:
-    _write(report, arguments, command, changes, terminal.Printer(sys.stdout))
-    return
-  with open(arguments.reportfile, "w", encoding="utf-8") as file:
-    _write(report, arguments, command, changes, terminal.Printer(file))
-  if changes is None and arguments.format == "text":
+  with contextlib.ExitStack() as stack:
+    stream: TextIO = sys.stdout
+    if arguments.reportfile:
+      stream = stack.enter_context(
+        open(arguments.reportfile, "w", encoding="utf-8")
+      )
+    printer = terminal.Printer(stream)
+    if arguments.format == "json":
+      value = _make_object(report, command)
+      if changes is not None:
+        value["changes"] = list(changes)
+      printer.write(json.dumps(value, indent=2) + "\n")
+      return
+    for group in group_findings(report.findings):
+      printer.print(*format_findings(group))
+    write_summary(report, command, printer)
+  if arguments.reportfile and changes is None:
     write_summary(report, command, terminal.Printer(sys.stdout))
-
-
-def _write(
-  report: findings.Report,
-  arguments: argparse.Namespace,
-  command: str,
-  changes: Sequence[dict[str, Any]] | None,
-  printer: terminal.Printer,
-) -> None:
-  """Writes a report to a printer."""
-  if arguments.format == "json":
-    value = _make_object(report, command)
-    if changes is not None:
-      value["changes"] = list(changes)
-    printer.write(json.dumps(value, indent=2) + "\n")
-    return
-  for group in group_findings(report.findings):
-    printer.print(*format_findings(group))
-  write_summary(report, command, printer)
 
 
 def warn(report: findings.Report) -> None:
@@ -126,7 +120,7 @@ def write_summary(
   """
   if not report.files:
     return
-  line = number(report.files, "file")
+  line = terminal.number(report.files, "file")
   if report.tensorflow is not None:
     line += f", TensorFlow {report.tensorflow}"
     line += f" ({report.reason})" if report.reason else ""
@@ -139,13 +133,13 @@ def write_summary(
     line += ", nothing to change"
   else:
     touched = len({finding.path for finding in report.findings})
-    places = number(len(report.findings), "place")
+    places = terminal.number(len(report.findings), "place")
     states = ", ".join(
       f"{count} {state}"
       for state, count in count_states(report.findings).items()
       if count
     )
-    line += f": {places} in {number(touched, 'file')}: {states}"
+    line += f": {places} in {terminal.number(touched, 'file')}: {states}"
   printer.print((line, "bold"))
   made = count_states(report.findings)[findings.MIGRATE]
   if made:
@@ -181,8 +175,3 @@ def count_states(found: Iterable[findings.Finding]) -> dict[str, int]:
   for finding in found:
     counts[finding.state] += 1
   return counts
-
-
-def number(count: int, noun: str) -> str:
-  """Returns a number with a noun, such as "1 file" and "2 files"."""
-  return f"{count} {noun}{'' if count == 1 else 's'}"

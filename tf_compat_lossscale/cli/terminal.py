@@ -99,6 +99,11 @@ def _escape(match: re.Match[str]) -> str:
   return match[0].encode("unicode_escape").decode("ascii")
 
 
+def number(count: int, noun: str) -> str:
+  """Returns a number with a noun, such as "1 file" and "2 files"."""
+  return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _make_console(stream: TextIO) -> Any:
   """Returns rich's console for a terminal; None if there is to be no color."""
   if not has_color(stream):
