@@ -17,7 +17,6 @@ ROOT = pathlib.Path(__file__).absolute().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tf_compat_lossscale.migration import findings  # noqa: E402
-from tf_compat_lossscale.migration import rule_states  # noqa: E402
 from tf_compat_lossscale.migration import rules  # noqa: E402
 
 _INDEX = """\
@@ -47,7 +46,6 @@ def format_page(rule: rules.Rule) -> str:
   parts = [f"# {rule.code}: {rule.name}\n", f"{rule.summary}\n"]
   if rule.explanation:
     parts.append(f"{_link(rule.explanation, rule.code)}\n")
-  parts.append(f"{_describe(rule_states.find_states(rule))}\n")
   for before, after in rule.examples:
     if before == after:
       parts += ["## Example\n", _fence(before)]
@@ -62,7 +60,6 @@ def format_index() -> str:
   rows = "".join(
     f"| [{rule.code}]({rule.code}.md) | {rule.name} | "
     f"{rule.summary.replace('|', '&#124;')} | "
-    f"{', '.join(rule_states.find_states(rule))} |\n"
     for rule in rules.list_rules()
   )
   return _INDEX + rows

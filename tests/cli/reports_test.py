@@ -14,7 +14,6 @@ from tf_compat_lossscale.cli import reports
 from tf_compat_lossscale.cli import scan
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import rule_states
 from tf_compat_lossscale.migration import rules
 
 pytestmark = pytest.mark.any_release
@@ -176,7 +175,6 @@ def test_the_table_of_codes(monkeypatch, capsys):
   states = {"LS101": findings.STATES, "LS203": (findings.BY_HAND,)}
   monkeypatch.setattr(rules, "list_rules", lambda: listed)
   monkeypatch.setattr(
-    rule_states, "find_states", lambda rule: states[rule.code]
   )
   assert scan.list_codes() == 0
   assert capsys.readouterr().out.splitlines() == [

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds what the files of a call of `scan` or `migrate` tell of each other.
 
-The files are taken for the programs that their start files start. A start file
-asks for `__main__`, calls `app.run`, is a notebook or a test, or is a script
-that no other file imports. It gets the calls that a program must make first.
+The files are taken for the programs that their start files start: see
+`start_needs.starts_program`. A start file gets the calls that a program must
+make first. A file that no start file imports belongs to the start files in its
+folder, or else to those in the nearest folder around it, or else to all.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import import_graph
-from tf_compat_lossscale.migration.rewrites import missing_package
-from tf_compat_lossscale.migration.rewrites import start_files
+from tf_compat_lossscale.migration.rewrites import absent_names
+from tf_compat_lossscale.migration.rewrites import old_installs
 from tf_compat_lossscale.migration.rewrites import start_needs
 from tf_compat_lossscale.programs import which_tensorflow
 
@@ -51,7 +52,11 @@ class Call:
     self._graph, self._nvidia_switch = graph, nvidia_switch
     self.decisions = decisions or _decide(files, tensorflow)
     self._of = {file.path: file for file in files}
-    self._using = [file.path for file in files if file.imports_tensorflow]
+    self._using = [
+      file.path
+      for file in files
+      if file.imports_tensorflow or file.imports_package
+    ]
     for file in files:
       own = graph.imports[file.path].values()
       file.context = contexts.Context(
@@ -60,10 +65,9 @@ class Call:
         frozenset().union(*own),
         file.path in graph.importers,
       )
-    self._traits = {f.path: start_needs.find_traits(f) for f in files}
-    reaches = self._find_programs()
-    self._set_needs(reaches)
-    for path, packages in missing_package.find_packages(files).items():
+    self._traits = {file: start_needs.find_traits(file) for file in files}
+    self._set_needs(self._find_programs())
+    for path, packages in absent_names.find_packages(files).items():
       file = self._of[path]
       file.context = file.context._replace(packages=tuple(packages))
 
@@ -88,7 +92,7 @@ class Call:
     """Returns the start files, each with the files of its program."""
     reaches = {}
     for path, file in self._of.items():
-      if start_files.starts(file, self._of):
+      if start_needs.starts_program(file, self._of):
         reach = self._graph.find_below([path]) & self._of.keys()
         if not reach.isdisjoint(self._using):
           reaches[path] = reach
@@ -101,7 +105,6 @@ class Call:
       folder = os.path.dirname(os.path.abspath(path))
       while folder not in of_folder and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
-      # The nearest start files, or all.
       for start in of_folder.get(folder, list(reaches)):
         if self._of[path].tensorflow in (None, self._of[start].tensorflow):
           reaches[start].add(path)
@@ -117,8 +120,13 @@ class Call:
     needs: dict[str, contexts.Needs] = {}
     for path, reach in reaches.items():
       found = self._find_needs(reach, self._of[path])
-      for each in [*self._find_earlier(path), path]:
-        needs.setdefault(each, found)
+      for each in self._find_earlier(path):
+        known = needs.get(each, found)  # Of another program in the package.
+        disables = known.disables and found.disables
+        needs[each] = contexts.Needs._make(
+          one or other for one, other in zip(known, found)
+        )._replace(disables=disables and self._of[each].tensorflow != 2)
+      needs[path] = found
       for each in reach:
         starts.setdefault(each, []).append(path)
     restored = {name for found in needs.values() for name in found.restored}
@@ -140,8 +148,8 @@ class Call:
   ) -> contexts.Needs:
     """Returns what some files need of the file that starts their program."""
     files = [self._of[path] for path in sorted(paths)]
-    traits = [self._traits[file.path] for file in files]
-    return start_needs.find_needs(files, traits, start, self._nvidia_switch)
+    read = {file: self._traits[file] for file in files}
+    return start_needs.find_needs(read, start, self._nvidia_switch)
 
   def _find_earlier(self, path: str) -> list[str]:
     """Returns the first file of a package that runs before a file in it.
@@ -161,31 +169,40 @@ def _decide(
 ) -> dict[str, contexts.Decision]:
   """Returns which TensorFlow each file means.
 
-  A file without names that tell means what most of the others mean.
+  A file without names that tell means what most of the others mean, unless it
+  imports `tensorflow.compat.v1`.
 
   Args:
     files: The files.
     tensorflow: 1 or 2 if the user decided.
   """
-  found = {
-    file.path: contexts.Decision(tensorflow)
-    if tensorflow
-    else _decide_alone(file)
-    for file in files
-    if file.imports_tensorflow
-  }
-  told = [each.tensorflow for each in found.values() if not each.both]
-  most = 1 if told.count(1) > told.count(2) else 2
-  return {
-    file.path: each._replace(tensorflow=each.tensorflow or most)
-    if (each := found.get(file.path))
-    else contexts.Decision(None)
-    for file in files
-  }
+  decisions, votes = {}, list[int | None]()
+  for file in files:
+    decision, vote = contexts.Decision(tensorflow), None
+    if tensorflow is None:
+      decision, vote = _decide_alone(file)
+    votes.append(vote)
+    decisions[file.path] = decision
+  most = 1 if votes.count(1) > votes.count(2) else 2
+  for file in files:
+    decision = decisions[file.path]
+    if not file.imports_tensorflow:
+      decisions[file.path] = contexts.Decision(None)
+    elif decision.tensorflow is None:
+      decisions[file.path] = contexts.Decision(
+        1 if file.imports_compat_v1 else most,
+        stays_eager=most == 2 and file.imports_compat_v1,
+      )
+  return decisions
 
 
-def _decide_alone(file: files_lib.File) -> contexts.Decision:
-  """Returns which TensorFlow a file means by its own names."""
+def _decide_alone(file: files_lib.File) -> tuple[contexts.Decision, int | None]:
+  """Returns which TensorFlow a file means by itself, and what it counts as.
+
+  What `migrate` writes never makes a file count for TensorFlow 1, and never
+  takes away that a file counts for TensorFlow 2. Otherwise, a second `migrate`
+  might take other files for TensorFlow 1 than the first.
+  """
   decision = which_tensorflow.decide_for([file.source])
   of_1 = of_2 = None
   for sign in decision.signs:
@@ -194,11 +211,20 @@ def _decide_alone(file: files_lib.File) -> contexts.Decision:
     elif sign.tensorflow == 2 and sign.weight > 1:
       of_2 = of_2 or sign
   if of_1 and of_2:
-    return contexts.Decision(2, both=f"{of_1} is of 1, {of_2} of 2")
+    both = f"{of_1} is of 1, {of_2} of 2"
+    return contexts.Decision(2, both=both), None
   if decision.signs:
-    sign = decision.signs[0]
+    sign, means = decision.signs[0], decision.tensorflow
     # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
-    return contexts.Decision(
-      decision.tensorflow, str(sign) if sign.weight else ""
+    return contexts.Decision(means, str(sign) if sign.weight else ""), means
+  if (told := old_installs.find_release(file)) is not None:
+    return contexts.Decision(told), told
+  if "disable_v2_behavior" in file.calls:
+    return contexts.Decision(1), 1 if file.has_names_of_compat_v1 else None
+  # `migrate` may have edited the names away that told.
+  if file.imports_package and not file.imports_compat_v1:
+    is_2 = file.imports_tensorflow or f"\n{files_lib.PACKAGE}.keras" in (
+      f"\n{file.names}"
     )
-  return contexts.Decision(1 if "disable_v2_behavior" in file.calls else None)
+    return contexts.Decision(2), 2 if is_2 else None
+  return contexts.Decision(None), None

@@ -55,6 +55,11 @@ class Document:
     """A line for each part of the file that cannot be read."""
     return ()
 
+  @property
+  def magics(self) -> Sequence[tuple[int, str]]:
+    """The parts of the file that are no Python, with their offsets."""
+    return ()
+
   def locate(self, offset: int) -> tuple[int | None, int, int]:
     """Returns where an offset of `text` is.
 

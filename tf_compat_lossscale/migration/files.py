@@ -17,9 +17,11 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration.rewrites import legacy_uses
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs import tensorflow_names
 from tf_compat_lossscale.programs import which_tensorflow
 
 PACKAGE = "tf_compat_lossscale"
+_V1 = "tensorflow.compat.v1"
 _SHORT = "tfl"
 _SWITCHES = (
   legacy_names.MIXED_PRECISION,
@@ -69,6 +71,29 @@ class File:
     return any(map(_TENSORFLOW_MODULE.match, self.source.modules))
 
   @functools.cached_property
+  def imports_package(self) -> bool:
+    """Whether the file imports this package."""
+    return any(m.partition(".")[0] == PACKAGE for m in self.source.modules)
+
+  @property
+  def imports_compat_v1(self) -> bool:
+    """Whether `tensorflow.compat.v1` is the one TensorFlow that it imports."""
+    modules = self.source.modules
+    return _V1 in modules and not any(
+      use.name == "tensorflow" and use.form == "import"
+      for use in self.source.uses
+    )
+
+  @property
+  def has_names_of_compat_v1(self) -> bool:
+    """Whether it has names in `tensorflow.compat.v1` that are TensorFlow 1's."""
+    return any(
+      tensorflow_names.find_tensorflow_1_name(name.removeprefix(f"{_V1}."))
+      for name in self.names.splitlines()
+      if name.startswith(f"{_V1}.") and not _START_CALLS.search(name)
+    )
+
+  @functools.cached_property
   def legacy(self) -> list[legacy_uses.LegacyUse]:
     """The legacy names in the file."""
     return list(legacy_uses.find_legacy_uses(self.source))
@@ -79,22 +104,21 @@ class File:
     text = self.document.text
     if legacy_names.MIXED_PRECISION not in text:  # They begin so.
       return []
+    nodes: list[ast.AST] = [*self.source.list_nodes(ast.Constant)]
+    nodes += self.source.list_nodes(ast.keyword)  # Of `update(NAME="1")`.
     found = []
-    for node in self.source.list_nodes(ast.Constant):
-      if node.value in _SWITCHES:
-        found.append((str(node.value), self.find_span(node)))
-    for word in self.source.list_nodes(ast.keyword):
-      if word.arg in _SWITCHES:  # `os.environ.update(NAME="1")`
-        start = self.find_span(word)[0]
-        found.append((word.arg or "", (start, start + len(word.arg or ""))))
+    for node in nodes:
+      name = getattr(node, "arg", None) or getattr(node, "value", None)
+      if name in _SWITCHES:
+        start, end = self.find_span(node)
+        is_word = isinstance(node, ast.keyword)
+        found.append((name, (start, start + len(name) if is_word else end)))
     return sorted(found, key=lambda each: each[1])
 
   @functools.cached_property
   def uses_loss_scaling(self) -> bool:
     """Whether it uses a legacy name, NVIDIA's switch, or this package."""
-    return bool(self.legacy or self.switches) or any(
-      module.partition(".")[0] == PACKAGE for module in self.source.modules
-    )
+    return bool(self.legacy or self.switches or self.imports_package)
 
   @functools.cached_property
   def main_lines(self) -> set[int]:
@@ -211,12 +235,6 @@ class File:
     span = place if isinstance(place, tuple) else self.find_span(place)
     cell, line, column = self.document.locate(span[0])
     _, end_line, end_column = self.document.locate(span[1])
-    first = 0
-    if opening:
-      at = self.lines.find_position(span[0])[0]
-      body = enumerate(self.source.tree.body)
-      own = next((i for i, each in body if (each.end_lineno or 0) >= at), 0)
-      first = min(self.first_import, own)
     return findings.Finding(
       self.path,
       line,
@@ -231,7 +249,7 @@ class File:
       tuple(edits),
       tuple(opening),
       cell,
-      first,
+      span[0],
     )
 
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
@@ -269,6 +287,8 @@ class File:
     """Returns whether the text at a node's position is that node's."""
     start, end = self.find_span(node)
     segment = self.document.text[start:end]
+    if segment == sources.find_dotted_name(node):
+      return True
     try:
       found = ast.parse(f"({segment}\n)", mode="eval").body
       return ast.unparse(found) == ast.unparse(node)

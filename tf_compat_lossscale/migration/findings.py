@@ -34,10 +34,10 @@ class Finding(NamedTuple):
     note: A known difference in behavior, or a reason; "" if there is none.
     edits: The edits of the file's text.
     opening: Lines that the file needs at its start. The choice of Keras 2
-      stands before all imports, other lines before statement `first_import`.
+      stands before all imports, other lines before the first statement that
+      imports TensorFlow or a module of the program, or has such a finding.
     cell: The number of the cell of a notebook, counted from 1; None for a file.
-    first_import: The number of the first top-level statement, counted from 0,
-      that imports TensorFlow or a module of the program, or has the finding.
+    offset: The offset in the file's text.
   """
 
   path: str
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
   edits: tuple[edits_lib.Edit, ...] = ()
   opening: tuple[str, ...] = ()
   cell: int | None = None
-  first_import: int = 0
+  offset: int = 0
 
   @property
   def place(self) -> str:

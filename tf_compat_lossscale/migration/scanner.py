@@ -134,6 +134,22 @@ def scan_text(
   return _check([(name, data)], options, plan)
 
 
+def find_states(rule: rules.Rule) -> tuple[str, ...]:
+  """Returns the states that findings of a rule have in the rule's examples.
+
+  If an example has no finding, because it is about what is installed here, the
+  findings are left to the user.
+  """
+  options = Options(select=(rule.code,), target=(2, 21))
+  found = {
+    finding.state
+    for before, _ in rule.examples
+    for finding in scan_text(before.encode("utf-8"), "x.py", options).findings
+  }
+  states = tuple(state for state in findings_lib.STATES if state in found)
+  return states or (findings_lib.BY_HAND,)
+
+
 @contextlib.contextmanager
 def _keep_garbage() -> Iterator[None]:
   """Lets a function read many syntax trees.

@@ -22,6 +22,7 @@ _NAMES = ("tensorflow", "tensorflow.compat.v1")
 @rules.rule(
   "LS403",
   "dataset-options",
+  __doc__,
   (
     """\
 import tensorflow.compat.v1 as tf

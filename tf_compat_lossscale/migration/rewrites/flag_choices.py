@@ -25,6 +25,7 @@ _POSITION = 2
 @rules.rule(
   "LS404",
   "flag-choices",
+  __doc__,
   (
     """\
 from absl import flags

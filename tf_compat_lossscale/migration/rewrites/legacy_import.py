@@ -29,6 +29,7 @@ _Pair: TypeAlias = tuple[ast.alias, legacy_uses.LegacyUse]
 @rules.rule(
   "LS102",
   "legacy-import",
+  __doc__,
   (
     """\
 from tensorflow.train.experimental import (

@@ -7,7 +7,9 @@ Programs that work on several releases of TensorFlow look names up:
 them up in this package. A string that merely has the name of a legacy module is
 left to you. If the source does not tell whether `x` in
 `x.train.experimental.LossScale` is TensorFlow, as with a parameter of a
-function, the edit is offered: `migrate --offered` makes it.
+function, `from mylib import x` or `from tensorflow import *`, the edit is
+offered: `migrate --offered` makes it. A module that is passed on as a value,
+`f(tf.train.experimental)`, and code in a text, `eval("…")`, are left to you.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ _IMPORTERS = ("import_module", "importlib.import_module")
 @rules.rule(
   "LS103",
   "legacy-text",
+  __doc__,
   (
     """\
 import tensorflow.compat.v1 as tf
@@ -62,17 +65,17 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       yield _find_unknown(file, use)
     elif use.form in ("getattr", "hasattr"):
       yield _find_getattr(file, use)
-    elif use.form == "text":
+    elif use.form in ("text", "module"):
       yield _find_text(file, use)
 
 
 def _find_text(
   file: files.File, use: legacy_uses.LegacyUse
 ) -> findings.Finding:
-  """Returns the finding for a string that is the name of a module."""
+  """Returns the finding for a text, or for a module as a value."""
   span = file.find_span(use.node)
   quote = file.document.text[slice(*span)][:1]
-  if not legacy_names.find_home(use.name):
+  if use.form == "module" or not legacy_names.find_home(use.name):
     message = f"names of this module are in {use.now} now"
   elif (
     use.node in _find_imported_texts(file)

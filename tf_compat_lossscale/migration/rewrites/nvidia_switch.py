@@ -39,6 +39,7 @@ os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
 @rules.rule(
   "LS205",
   "nvidia-switch",
+  __doc__,
   (
     """\
 import os

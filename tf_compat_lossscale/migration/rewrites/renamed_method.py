@@ -32,6 +32,7 @@ _BY_HAND = {
 @rules.rule(
   "LS304",
   "renamed-method",
+  __doc__,
   (
     """\
 import tensorflow as tf

@@ -30,6 +30,7 @@ _STAYS = (
 @rules.rule(
   "LS201",
   "tensorflow-1-import",
+  __doc__,
   (
     """\
 import tensorflow as tf  # Graphs.

@@ -28,6 +28,7 @@ _CALL = "disable_v2_behavior()"
 @rules.rule(
   "LS204",
   "tensorflow-2-behavior",
+  __doc__,
   (
     """\
 import tensorflow.compat.v1 as tf

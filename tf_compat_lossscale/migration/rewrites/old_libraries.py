@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A name that Python's library had in TensorFlow 1's time, and has no more.
-
-Python 3.10 removed `collections.Sequence` and the other abstract classes, which
-are in `collections.abc`. Python 3.11 removed `inspect.getargspec`, whose result
-has fewer parts than that of `getfullargspec`: that call is left to you.
-`tf-lossscale run` puts the old names back.
-"""
+"""The rules for names that NumPy and Python's library have no more."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from collections.abc import Iterator
 
 from tf_compat_lossscale.migration import edits
@@ -17,9 +12,11 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import imports
-from tf_compat_lossscale.migration.rewrites import library_members
+from tf_compat_lossscale.programs import numpy_names
 from tf_compat_lossscale.programs import python_names
+from tf_compat_lossscale.programs import sources
 
+_METHOD = "tostring"
 _BY_HAND = """\
 import inspect
 import tf_compat_lossscale as tfl
@@ -31,8 +28,71 @@ _HINT = "inspect.getfullargspec, whose result has more parts"
 
 
 @rules.rule(
+  "LS401",
+  "numpy-name",
+  """
+A name that NumPy had in TensorFlow 1's time, and has no more.
+
+NumPy 1.24 removed `np.int` and the others that were Python's own types, NumPy
+2.0 many more. A new TensorFlow needs a new NumPy. `migrate` writes the name
+that means the same. `tf-lossscale run` puts the old names back, except the
+method `tostring` of arrays, which is `tobytes` now: a method cannot come back.
+""",
+  (
+    """\
+import numpy as np
+import tf_compat_lossscale as tfl
+
+scale = tfl.FixedLossScale(128.0)
+a = np.zeros([2], dtype=np.int)
+b = np.alltrue(a == np.Inf)
+c = a.tostring()
+""",
+    """\
+import numpy as np
+import tf_compat_lossscale as tfl
+
+scale = tfl.FixedLossScale(128.0)
+a = np.zeros([2], dtype=int)
+b = np.all(a == np.inf)
+c = a.tobytes()
+""",
+  ),
+)
+def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the uses of names that NumPy lacks."""
+  for node, numpy in _list_members(file, "numpy", numpy_names.REPLACED):
+    now = numpy_names.REPLACED[node.attr]
+    new = now if numpy_names.is_builtin(node.attr) else f"{numpy}.{now}"
+    yield file.replace("LS401", node, new)
+  if "numpy" not in file.source.modules or _METHOD not in file.document.text:
+    return
+  for call in file.source.list_nodes(ast.Call):
+    method = call.func
+    if (
+      isinstance(method, ast.Attribute)
+      and method.attr == _METHOD
+      and not call.args
+      and file.source.resolve(method) is None
+      and file.is_at(method)
+    ):
+      end = file.find_span(method)[1]
+      edit = edits.Edit(end - len(_METHOD), end, "tobytes")
+      name = f".{_METHOD}()"
+      yield file.make("LS401", method, name, ".tobytes()", edits=[edit])
+
+
+@rules.rule(
   "LS402",
   "python-name",
+  """
+A name that Python's library had in TensorFlow 1's time, and has no more.
+
+Python 3.10 removed `collections.Sequence` and the other abstract classes, which
+are in `collections.abc`. Python 3.11 removed `inspect.getargspec`, whose result
+has fewer parts than that of `getfullargspec`: that call is left to you.
+`tf-lossscale run` puts the old names back.
+""",
   (
     """\
 import collections
@@ -65,11 +125,9 @@ scale = tfl.FixedLossScale(128.0)
   ),
   (_BY_HAND, _BY_HAND),
 )
-def find(file: files.File) -> Iterator[findings.Finding]:
+def find_python_names(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""
-  for node, module in library_members.list_members(
-    file, "collections", python_names.ABSTRACT
-  ):
+  for node, module in _list_members(file, "collections", python_names.ABSTRACT):
     end = file.find_span(node.value)[1]
     yield file.make(
       "LS402",
@@ -78,7 +136,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       f"{module}.abc.{node.attr}",
       edits=[edits.Edit(end, end, ".abc"), *_make_import(file)],
     )
-  for node, _ in library_members.list_members(file, "inspect", ["getargspec"]):
+  for node, _ in _list_members(file, "inspect", ["getargspec"]):
     yield file.make("LS402", node, ast.unparse(node), _HINT, findings.BY_HAND)
   if {"collections", "inspect"}.isdisjoint(file.source.modules):
     return
@@ -124,3 +182,26 @@ def _find_in_import(
       imports.insert_after(file, node, [line]),
     ]
   yield file.make("LS402", node, names, line, edits=changes)
+
+
+def _list_members(
+  file: files.File, module: str, wanted: Collection[str]
+) -> Iterator[tuple[ast.Attribute, str]]:
+  """Yields attributes of a module, each with the module as it is written.
+
+  Args:
+    file: The file.
+    module: The module, a name without a dot, such as "numpy".
+    wanted: The names of the attributes.
+  """
+  if module not in file.source.modules:
+    return
+  for use in file.source.uses:
+    parts = use.name.split(".", 2)
+    if parts[0] != module or use.form != "expression":
+      continue
+    node: ast.AST = use.node
+    for _ in parts[2].split(".") if parts[2:] else ():
+      node = node.value if isinstance(node, ast.Attribute) else node
+    if isinstance(node, ast.Attribute) and node.attr in wanted:
+      yield node, sources.unparse(node.value)
