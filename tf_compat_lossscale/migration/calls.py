@@ -71,31 +71,35 @@ class Call:
       file = self._of[path]
       file.context = file.context._replace(packages=tuple(packages))
 
-  @property
-  def tensorflow(self) -> int | None:
-    """What most of the files mean; None if none uses TensorFlow."""
+  def summarize(self) -> tuple[int | None, str]:
+    """Returns what most of the files mean, and the first name that told.
+
+    Returns:
+      None if no file uses TensorFlow; "" if no name told.
+    """
     told = [each.tensorflow for each in self.decisions.values()]
     if not any(told):
-      return None
-    return 1 if told.count(1) > told.count(2) else 2
-
-  @property
-  def reason(self) -> str:
-    """The first name that told what most of the files mean, or ""."""
-    most = self.tensorflow
-    for each in self.decisions.values():
-      if each.tensorflow == most and each.reason:
-        return each.reason
-    return ""
+      return None, ""
+    most = 1 if told.count(1) > told.count(2) else 2
+    reasons = (
+      each.reason
+      for each in self.decisions.values()
+      if each.tensorflow == most and each.reason
+    )
+    return most, next(reasons, "")
 
   def _find_programs(self) -> dict[str, set[str]]:
     """Returns the start files, each with the files of its program."""
-    reaches = {}
+    reaches, means = {}, {}
     for path, file in self._of.items():
       if start_needs.starts_program(file, self._of):
         reach = self._graph.find_below([path]) & self._of.keys()
         if not reach.isdisjoint(self._using):
           reaches[path] = reach
+          told = file.tensorflow or min(
+            (self._of[p].tensorflow or 2 for p in reach), default=2
+          )
+          means[path] = (None, told)
     # Programs load modules in other ways than by an import, too.
     of_folder: dict[str, list[str]] = {}
     for path in reaches:
@@ -106,7 +110,7 @@ class Call:
       while folder not in of_folder and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
       for start in of_folder.get(folder, list(reaches)):
-        if self._of[path].tensorflow in (None, self._of[start].tensorflow):
+        if self._of[path].tensorflow in means[start]:
           reaches[start].add(path)
     return reaches
 

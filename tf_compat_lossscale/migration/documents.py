@@ -77,19 +77,22 @@ class Document:
     """
     if not edits:
       return self.data
-    shown = show_path(self.path)
-    data = self._encode(edits_lib.apply(self.text, edits))
-    if data is None or self._encode(self.text) != self.data:
-      raise DocumentError(
-        f"{shown}: cannot be edited: {self._encoding} would change bytes "
-        "outside the edits, or lacks a character"
-      )
-    if _find_encoding(self.path, data) != self._encoding:
-      raise DocumentError(
-        f"{shown}: cannot be edited: the encoding would no longer be declared "
-        "in the first two lines"
-      )
-    return data
+    text = edits_lib.apply(self.text, edits)
+    try:
+      data = self._mark + text.encode(self._encoding)
+      # Some encodings have several bytes for a text. The edits may also move
+      # the line that declares the encoding.
+      if self._encoding == "utf-8" or (
+        self._mark + self.text.encode(self._encoding) == self.data
+        and Document(self.path, data).text == text
+      ):
+        return data
+    except (LookupError, UnicodeError, DocumentError):
+      pass
+    raise DocumentError(
+      f"{show_path(self.path)}: cannot be edited: in {self._encoding}, bytes "
+      "outside the edits would change, or a character is missing"
+    )
 
   def _decode(self) -> str:
     """Returns the text of the file's bytes."""
@@ -108,16 +111,6 @@ class Document:
     except (LookupError, ValueError):
       reason = f"not text in the declared encoding ({self._encoding})"
     raise DocumentError(f"{place}: cannot be read: {reason}")
-
-  def _encode(self, text: str) -> bytes | None:
-    """Returns the bytes of a text, or None if they would not give the text."""
-    try:
-      data = text.encode(self._encoding)
-      if self._encoding != "utf-8" and data.decode(self._encoding) != text:
-        return None
-    except (LookupError, UnicodeError):
-      return None
-    return self._mark + data
 
 
 def _find_encoding(path: str, data: bytes) -> str:

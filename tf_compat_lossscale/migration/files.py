@@ -9,7 +9,6 @@ import functools
 import os
 import re
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
@@ -23,11 +22,6 @@ from tf_compat_lossscale.programs import which_tensorflow
 PACKAGE = "tf_compat_lossscale"
 _V1 = "tensorflow.compat.v1"
 _SHORT = "tfl"
-_SWITCHES = (
-  legacy_names.MIXED_PRECISION,
-  legacy_names.LOSS_SCALING,
-  legacy_names.GRAPH_REWRITE,
-)
 # What a program may call at its start already.
 START_CALLS = (
   *("disable_v2_behavior", "disable_eager_execution", "honor_environment"),
@@ -86,7 +80,7 @@ class File:
 
   @property
   def has_names_of_compat_v1(self) -> bool:
-    """Whether it has names in `tensorflow.compat.v1` that are TensorFlow 1's."""
+    """Whether it has names of TensorFlow 1 in `tensorflow.compat.v1`."""
     return any(
       tensorflow_names.find_tensorflow_1_name(name.removeprefix(f"{_V1}."))
       for name in self.names.splitlines()
@@ -101,18 +95,14 @@ class File:
   @functools.cached_property
   def switches(self) -> list[tuple[str, tuple[int, int]]]:
     """The strings and keywords that name NVIDIA's variables, with offsets."""
-    text = self.document.text
-    if legacy_names.MIXED_PRECISION not in text:  # They begin so.
+    if legacy_uses.SWITCHES[0] not in self.document.text:  # All begin so.
       return []
-    nodes: list[ast.AST] = [*self.source.list_nodes(ast.Constant)]
-    nodes += self.source.list_nodes(ast.keyword)  # Of `update(NAME="1")`.
     found = []
-    for node in nodes:
-      name = getattr(node, "arg", None) or getattr(node, "value", None)
-      if name in _SWITCHES:
-        start, end = self.find_span(node)
-        is_word = isinstance(node, ast.keyword)
-        found.append((name, (start, start + len(name) if is_word else end)))
+    for name, node in legacy_uses.find_switches(self.source):
+      start, end = self.find_span(node)
+      if isinstance(node, ast.keyword):
+        end = start + len(name)
+      found.append((name, (start, end)))
     return sorted(found, key=lambda each: each[1])
 
   @functools.cached_property

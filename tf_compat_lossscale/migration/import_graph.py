@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -63,11 +62,11 @@ class ImportGraph:
 
   def find_above(self, paths: Iterable[str]) -> set[str]:
     """Returns files, and all that lead to them by imports."""
-    return _reach(paths, lambda each: self.importers.get(each, ()))
+    return _reach(paths, self.importers)
 
   def find_below(self, paths: Iterable[str]) -> set[str]:
     """Returns files, and all that they import, also by way of others."""
-    return _reach(paths, self.imports.__getitem__)
+    return _reach(paths, self.imports)
 
   def _find_files(self, module: str, folder: list[str]) -> Iterator[str]:
     """Yields the files of a module, and of the packages that it is in.
@@ -82,18 +81,14 @@ class ImportGraph:
     packages = 1 if level else len(parts)
     if level:
       parts = [*folder[: len(folder) - level + 1], *parts]
-    best, nearest = -1, list[list[str]]()
+    fitting: dict[int, list[list[str]]] = {}
     for place, _ in self._files.get(parts[-1] if parts else "", ()):
-      if place != parts if level else place[-len(parts) :] != parts:
-        continue
       common = len(os.path.commonprefix([place, folder]))
-      if not level and common < len(place) - len(parts) - 1:
-        continue  # Programs seldom import from so far away.
-      if common > best:
-        best, nearest = common, []
-      if common == best:
-        nearest.append(place)
-    for place in nearest:
+      fits = place == parts if level else place[-len(parts) :] == parts
+      # Programs seldom import from far away.
+      if fits and (level or common >= len(place) - len(parts) - 1):
+        fitting.setdefault(common, []).append(place)
+    for place in fitting[max(fitting)] if fitting else ():
       for end in range(len(place), len(place) - packages, -1):
         for other, path in self._files.get(place[end - 1], ()):
           if other == place[:end]:
@@ -119,20 +114,15 @@ def _find_modules(text: str) -> Iterator[str]:
 
 
 def _reach(
-  start: Iterable[str], find: Callable[[str], Iterable[str]]
+  start: Iterable[str], leads: Mapping[str, Iterable[str]]
 ) -> set[str]:
-  """Returns what some paths lead to, themselves included.
-
-  Args:
-    start: The paths.
-    find: A function that returns what a path leads to.
-  """
+  """Returns what some paths lead to, themselves included."""
   reached, waiting = set[str](), list(start)
   while waiting:
     each = waiting.pop()
     if each not in reached:
       reached.add(each)
-      waiting += find(each)
+      waiting += leads.get(each, ())
   return reached
 
 

@@ -29,7 +29,6 @@ from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.programs import numpy_names
 from tf_compat_lossscale.programs import sources
 
 # Edits that overlap are made one after the other.
@@ -40,13 +39,6 @@ _USES = re.compile(
 )
 _MATTERS = re.compile(
   r"LossScale|loss_scale|mixed_precision|tf_compat_lossscale|TF_ENABLE_AUTO"
-)
-# What a file has that starts a program; and one with an old name of another
-# library than TensorFlow.
-_STARTS = re.compile(r"__main__|app\.run")
-_OLD_NAMES = re.compile(
-  rf"\.({'|'.join([*numpy_names.REPLACED, 'tostring'])})\b"
-  r"|collections|getargspec|DEFINE_enum"
 )
 # What Python 3 says of code that Python 2 allows.
 _PYTHON_2 = re.compile(
@@ -196,13 +188,9 @@ def _check(
   arguments = graph, release, options.tensorflow, options.nvidia_switch
   call = calls.Call(files, *arguments)
   found = {file.path: _find(file, options) for file in files}
+  listed = tuple(itertools.chain.from_iterable(found.values()))
   report = findings_lib.Report(
-    count,
-    tuple(itertools.chain.from_iterable(found.values())),
-    tuple(errors),
-    uses_loss_scaling=True,
-    tensorflow=call.tensorflow,
-    reason=call.reason,
+    count, listed, tuple(errors), (), True, *call.summarize()
   )
   if plan is None:
     return report
@@ -250,8 +238,9 @@ def _parse_related(
     errors: Gets a line for each file that Python cannot parse.
 
   Returns:
-    The imports of all files, and the files that use TensorFlow or that matter
-    for the others; None and no files if nothing uses loss scaling.
+    The imports of all files, and the files that use TensorFlow, lead to such by
+    imports, or are imported by such; None and no files if nothing uses loss
+    scaling.
   """
   texts = {path: document.text for path, document in read.items()}
   parsed: dict[str, files_lib.File | None] = {}
@@ -264,14 +253,7 @@ def _parse_related(
     return None, []
   graph = import_graph.ImportGraph(texts)
   using = [path for path, text in texts.items() if _USES.search(text)]
-  wanted = set(using)
-  for path in graph.find_above(using):
-    is_start = path.endswith(("__init__.py", "__main__.py"))
-    if is_start or path not in graph.importers or _STARTS.search(texts[path]):
-      wanted.add(path)
-  for path in graph.find_below(using):
-    if _OLD_NAMES.search(texts[path]):
-      wanted.add(path)
+  wanted = graph.find_above(using) | graph.find_below(using)
   for path in texts:
     if path in wanted and path not in parsed:
       parsed[path] = _parse(read[path], errors)

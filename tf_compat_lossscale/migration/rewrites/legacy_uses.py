@@ -26,6 +26,12 @@ _NAME = (
 )
 _PLACES = re.compile(rf"{_NAME}$")
 _IN_TEXT = re.compile(rf"\w{_NAME}")
+# NVIDIA's variables.
+SWITCHES = (
+  legacy_names.MIXED_PRECISION,
+  legacy_names.LOSS_SCALING,
+  legacy_names.GRAPH_REWRITE,
+)
 _MOST_PARTS = 6  # Of compat.v1.keras.mixed_precision.experimental.Policy.
 _RUNS_TEXT = ("compile", "eval", "exec")
 _LAST = {name for names in legacy_names.NAMES_IN.values() for name in names}
@@ -175,3 +181,13 @@ def _find_in_code(source: sources.Source) -> Iterator[LegacyUse]:
         match = _IN_TEXT.search(text) if isinstance(text, str) else None
         if match and legacy_names.find_home(f"tensorflow.{match[1]}"):
           yield LegacyUse(f"tensorflow.{match[1]}", node, "text")
+
+
+def find_switches(source: sources.Source) -> Iterator[tuple[str, ast.AST]]:
+  """Yields the strings and keywords that name NVIDIA's variables."""
+  for text in source.list_nodes(ast.Constant):
+    if text.value in SWITCHES:
+      yield str(text.value), text
+  for word in source.list_nodes(ast.keyword):  # Of `update(NAME="1")`.
+    if word.arg in SWITCHES:
+      yield str(word.arg), word

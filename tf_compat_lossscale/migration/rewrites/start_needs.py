@@ -31,6 +31,10 @@ _FACTS = {
     r"($|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
     re.MULTILINE,
   ),
+  # What `migrate` makes of names for which `run` chooses Keras 2.
+  "migrated": re.compile(
+    r"^tf_compat_lossscale\.(\w*LossScale\w*|\w+_rewrite)\b", re.MULTILINE
+  ),
   "import keras": re.compile(r"^keras(\.|$)", re.MULTILINE),
   "optimizers": re.compile(
     r"\bkeras\.optimizers(\.(?!legacy)|$)", re.MULTILINE
@@ -112,9 +116,8 @@ def find_needs(
   elif start.tensorflow is not None:
     means_1 = [start] if start.tensorflow == 1 else []
     was_graph = bool(means_1) and not start.context.decision.stays_eager
-  keras_2 = "keras 2" in facts or (
-    "keras" in facts and (bool(means_1) or "asks" in facts)
-  )
+  asks = "asks" in facts or (start is None and "migrated" in facts)
+  keras_2 = "keras 2" in facts or ("keras" in facts and (bool(means_1) or asks))
   if keras_2 and "import keras" in facts:
     lacks.append("keras")
   chosen = "chooses" in facts or "use_keras_2" in done
