@@ -42,11 +42,11 @@ def change(path, data, after, offered):
 def core(monkeypatch, tmp_path):
   """Stands in for the core: replaces `_BEFORE` by `_AFTER`."""
 
-  def edit(path, data, plan):
+  def edit(path, data, options):
     after = data.replace(_BEFORE.encode(), _AFTER.encode())
-    return change(path, data, after, plan.offered)
+    return change(path, data, after, findings.OFFERED in options.edited)
 
-  def scan(paths, options, plan, progress):
+  def scan(paths, options, progress):
     found, errors, changes = [], [], []
     for path in paths:
       data = pathlib.Path(path).read_bytes()
@@ -58,15 +58,15 @@ def core(monkeypatch, tmp_path):
       if "by hand" in text:
         found.append(finding(path, findings.BY_HAND, "tf.gone"))
       if _BEFORE in text:
-        changes.append(edit(path, data, plan))
+        changes.append(edit(path, data, options))
     return findings.Report(
       *(2, tuple(found), tuple(errors), tuple(changes), True)
     )
 
-  def scan_text(data, name, options, plan):
+  def scan_text(data, name, options):
     if b"2to3" in data:
       return findings.Report(0, errors=(f"{name}:1: cannot be parsed",))
-    return findings.Report(1, changes=(edit(name, data, plan),))
+    return findings.Report(1, changes=(edit(name, data, options),))
 
   monkeypatch.setattr(scanner, "scan", scan)
   monkeypatch.setattr(scanner, "scan_text", scan_text)

@@ -38,12 +38,12 @@ def read(*argv):
 
 
 def test_what_is_selected():
-  paths, options, plan, _ = read(
+  paths, options, _ = read(
     *("src/deep", "src"),
     *("--exclude=b,c/d", "--exclude=e", "--select=LS203, LS1"),
     *("--ignore=LS101", "--target=2.21.0", "--tf1"),
   )
-  assert paths == ["src/deep", "src"] and plan is None
+  assert paths == ["src/deep", "src"]
   assert options.exclude == ("b", "c/d", "e")
   assert (options.select, options.ignore) == (("LS203", "LS1"), ("LS101",))
   assert (options.target, options.tensorflow) == ((2, 21), 1)

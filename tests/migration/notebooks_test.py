@@ -9,11 +9,14 @@ import helpers
 import pytest
 
 from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration.edits import Edit
 
 pytestmark = pytest.mark.any_release
+
+_EDITED = scanner.Options(edited=(findings.MIGRATE,))
 
 
 def notebook_of(*sources, **metadata):
@@ -168,7 +171,7 @@ def test_a_notebook_is_migrated_as_one_file():
     "%%bash\nls",
     "scale = tf.train.experimental.FixedLossScale(8)\n%time x\ntf.Session()",
   )
-  report = scanner.scan_text(write(notebook), "x.ipynb", plan=scanner.Plan())
+  report = scanner.scan_text(write(notebook), "x.ipynb", _EDITED)
   (change,) = report.changes
   assert not change.left and not report.errors
   assert [
@@ -179,7 +182,7 @@ def test_a_notebook_is_migrated_as_one_file():
     "%%bash\nls",
     "scale = tfl.FixedLossScale(8)\n%time x\ntf.Session()",
   ]
-  again = scanner.scan_text(change.after, "x.ipynb", plan=scanner.Plan())
+  again = scanner.scan_text(change.after, "x.ipynb", _EDITED)
   assert not again.changes
 
 

@@ -57,7 +57,8 @@ def find(folder, options=_OPTIONS):
 
 def migrate(folder, options=_OPTIONS):
   """Migrates a folder; returns the findings of the switch that are left."""
-  report = scanner.scan([str(folder)], options, scanner.Plan())
+  edited = options._replace(edited=(findings.MIGRATE,))
+  report = scanner.scan([str(folder)], edited)
   for change in report.changes:
     whole_files.replace_file(change.path, change.after)
   return find(folder, options)

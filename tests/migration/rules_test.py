@@ -12,11 +12,13 @@ import pytest
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import scanner
 
 pytestmark = pytest.mark.any_release
 
+_EDITED = scanner.Options(edited=(findings.MIGRATE,))
 _RULES = rules.list_rules()
 _EXAMPLES = [
   pytest.param(rule.code, example, id=f"{rule.code}-{i}")
@@ -27,7 +29,7 @@ _EXAMPLES = [
 
 def plan(data, name):
   """Returns the changes of a program."""
-  return scanner.scan_text(data, name, plan=scanner.Plan()).changes
+  return scanner.scan_text(data, name, _EDITED).changes
 
 
 def edited(text, name="program.py"):

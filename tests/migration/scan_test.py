@@ -45,9 +45,8 @@ def scanned(*paths, **options):
 
 def migrated(folder, **options):
   """Migrates a folder; returns {file: text}."""
-  asked = scanner.Options(**options)
-  plan = scanner.Plan()
-  for change in scanner.scan([str(folder)], asked, plan).changes:
+  asked = scanner.Options(**options, edited=(findings.MIGRATE,))
+  for change in scanner.scan([str(folder)], asked).changes:
     whole_files.replace_file(change.path, change.after)
   again = scanner.scan([str(folder)], asked)
   assert not [f for f in again.findings if f.state == findings.MIGRATE]
@@ -67,7 +66,8 @@ def test_migrate_parses_a_file_once_and_after_edits(tmp_path, monkeypatch):
     "read_text",
     lambda path, text: paths.append(path) or read(path, text),
   )
-  report = scanner.scan([str(tmp_path)], plan=scanner.Plan())
+  options = scanner.Options(edited=(findings.MIGRATE,))
+  report = scanner.scan([str(tmp_path)], options)
   assert [change.left for change in report.changes] == [()]
   assert (report.files, len(paths)) == (11, 11)
 

@@ -18,9 +18,8 @@ from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration.rewrites import absent_names
-from tf_compat_lossscale.migration.rewrites import old_installs
+from tf_compat_lossscale.migration.rewrites import decisions as decisions_lib
 from tf_compat_lossscale.migration.rewrites import start_needs
-from tf_compat_lossscale.programs import which_tensorflow
 
 
 class Call:
@@ -50,7 +49,7 @@ class Call:
       decisions: What was decided before the files were edited.
     """
     self._graph, self._nvidia_switch = graph, nvidia_switch
-    self.decisions = decisions or _decide(files, tensorflow)
+    self.decisions = decisions or decisions_lib.decide(files, tensorflow)
     self._of = {file.path: file for file in files}
     self._using = [
       file.path
@@ -115,11 +114,7 @@ class Call:
     return reaches
 
   def _set_needs(self, reaches: Mapping[str, set[str]]) -> None:
-    """Tells the files what the programs need.
-
-    Args:
-      reaches: The start files, each with the files of its program.
-    """
+    """Tells the files what the programs need."""
     starts: dict[str, list[str]] = {}
     needs: dict[str, contexts.Needs] = {}
     for path, reach in reaches.items():
@@ -150,7 +145,6 @@ class Call:
   def _find_needs(
     self, paths: Iterable[str], start: files_lib.File | None = None
   ) -> contexts.Needs:
-    """Returns what some files need of the file that starts their program."""
     files = [self._of[path] for path in sorted(paths)]
     read = {file: self._traits[file] for file in files}
     return start_needs.find_needs(read, start, self._nvidia_switch)
@@ -166,69 +160,3 @@ class Call:
         found = [init]
       folder = os.path.dirname(folder)
     return found if found != [path] else []
-
-
-def _decide(
-  files: Sequence[files_lib.File], tensorflow: int | None
-) -> dict[str, contexts.Decision]:
-  """Returns which TensorFlow each file means.
-
-  A file without names that tell means what most of the others mean, unless it
-  imports `tensorflow.compat.v1`.
-
-  Args:
-    files: The files.
-    tensorflow: 1 or 2 if the user decided.
-  """
-  decisions, votes = {}, list[int | None]()
-  for file in files:
-    decision, vote = contexts.Decision(tensorflow), None
-    if tensorflow is None:
-      decision, vote = _decide_alone(file)
-    votes.append(vote)
-    decisions[file.path] = decision
-  most = 1 if votes.count(1) > votes.count(2) else 2
-  for file in files:
-    decision = decisions[file.path]
-    if not file.imports_tensorflow:
-      decisions[file.path] = contexts.Decision(None)
-    elif decision.tensorflow is None:
-      decisions[file.path] = contexts.Decision(
-        1 if file.imports_compat_v1 else most,
-        stays_eager=most == 2 and file.imports_compat_v1,
-      )
-  return decisions
-
-
-def _decide_alone(file: files_lib.File) -> tuple[contexts.Decision, int | None]:
-  """Returns which TensorFlow a file means by itself, and what it counts as.
-
-  What `migrate` writes never makes a file count for TensorFlow 1, and never
-  takes away that a file counts for TensorFlow 2. Otherwise, a second `migrate`
-  might take other files for TensorFlow 1 than the first.
-  """
-  decision = which_tensorflow.decide_for([file.source])
-  of_1 = of_2 = None
-  for sign in decision.signs:
-    if sign.tensorflow == 1 and sign.weight:
-      of_1 = of_1 or sign
-    elif sign.tensorflow == 2 and sign.weight > 1:
-      of_2 = of_2 or sign
-  if of_1 and of_2:
-    both = f"{of_1} is of 1, {of_2} of 2"
-    return contexts.Decision(2, both=both), None
-  if decision.signs:
-    sign, means = decision.signs[0], decision.tensorflow
-    # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
-    return contexts.Decision(means, str(sign) if sign.weight else ""), means
-  if (told := old_installs.find_release(file)) is not None:
-    return contexts.Decision(told), told
-  if "disable_v2_behavior" in file.calls:
-    return contexts.Decision(1), 1 if file.has_names_of_compat_v1 else None
-  # `migrate` may have edited the names away that told.
-  if file.imports_package and not file.imports_compat_v1:
-    is_2 = file.imports_tensorflow or f"\n{files_lib.PACKAGE}.keras" in (
-      f"\n{file.names}"
-    )
-    return contexts.Decision(2), 2 if is_2 else None
-  return contexts.Decision(None), None

@@ -89,13 +89,15 @@ class Document:
         return data
     except (LookupError, UnicodeError, DocumentError):
       pass
-    raise DocumentError(
-      f"{show_path(self.path)}: cannot be edited: in {self._encoding}, bytes "
-      "outside the edits would change, or a character is missing"
+    raise self._refuse(
+      f"in {self._encoding}, bytes outside the edits would change, or a "
+      "character is missing"
     )
 
+  def _refuse(self, reason: str) -> DocumentError:
+    return DocumentError(f"{show_path(self.path)}: cannot be edited: {reason}")
+
   def _decode(self) -> str:
-    """Returns the text of the file's bytes."""
     self._encoding = _find_encoding(self.path, self.data)
     data = self.data[len(self._mark) :]
     place = show_path(self.path)

@@ -24,10 +24,6 @@ def edit(
   Edits that overlap those of an earlier finding are left out: the next round
   makes them. If the text with all edits does not parse, each finding is tried
   by itself.
-
-  Args:
-    file: The file.
-    findings: The findings whose edits are wanted, in order.
   """
   taken: list[edits_lib.Edit] = []  # By their place.
   chosen = []
@@ -145,16 +141,14 @@ def _find_end_of_opening(body: Sequence[ast.stmt]) -> int:
   """
   at = 0
   for i, statement in enumerate(body):
-    is_docstring = (
-      i == 0
-      and isinstance(statement, ast.Expr)
-      and isinstance(statement.value, ast.Constant)
-      and isinstance(statement.value.value, str)
-    )
-    is_future = (
-      isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-    )
-    if not (is_docstring or is_future or files.find_short_name([statement])):
+    value = getattr(statement, "value", None)
+    is_docstring = i == 0 and isinstance(statement, ast.Expr)
+    is_future = getattr(statement, "module", "") == "__future__"
+    if not (
+      (is_docstring and isinstance(getattr(value, "value", None), str))
+      or is_future
+      or files.find_short_name([statement])
+    ):
       break
     at = i + 1
   return at

@@ -27,6 +27,13 @@ START_CALLS = (
   *("disable_v2_behavior", "disable_eager_execution", "honor_environment"),
   *("install", "use_keras_2"),
 )
+# Modules below `tensorflow` that TensorFlow 1's namespace does not have, or
+# that `tfl.install()` puts back under their old name.
+STAYS = (
+  *("compat", "contrib", "core", "estimator"),
+  *("examples", "python", "tools"),
+)
+_PLAIN = re.compile(rf"tensorflow($|\.(?!({'|'.join(STAYS)})\b))")
 _START_CALLS = re.compile("|".join(START_CALLS))
 _TENSORFLOW_MODULE = re.compile(r"tensorflow(\.|$)")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
@@ -71,10 +78,9 @@ class File:
 
   @property
   def imports_compat_v1(self) -> bool:
-    """Whether `tensorflow.compat.v1` is the one TensorFlow that it imports."""
-    modules = self.source.modules
-    return _V1 in modules and not any(
-      use.name == "tensorflow" and use.form == "import"
+    """Whether it imports TensorFlow as `tensorflow.compat.v1` alone."""
+    return _V1 in self.source.modules and not any(
+      use.form in ("import", "from", "star") and _PLAIN.match(use.name)
       for use in self.source.uses
     )
 
@@ -182,22 +188,14 @@ class File:
     starts = list(self.context.starts)[:most]
     return [os.path.relpath(path, folder) for path in starts]
 
-  def find_start(self) -> ast.AST | tuple[int, int]:
-    """Returns the first import of TensorFlow, or else the first statement."""
-    for use in self.source.uses:
-      if use.form in ("import", "from", "star") and is_tensorflow(use.name):
-        return use.node
-    return next(iter(self.source.tree.body), (0, 0))
+  def find_start(self) -> tuple[int, int]:
+    """Returns the place of the first import of TensorFlow or an own module.
 
-  def find_opening(self) -> ast.AST | tuple[int, int]:
-    """Returns the first statement that imports TensorFlow or an own module.
-
-    If only functions import them, it is the first statement.
+    If only functions import them, it is that of the first statement.
     """
     body = self.source.tree.body
-    if self.first_import < len(body):
-      return body[self.first_import]
-    return next(iter(body), (0, 0))
+    wanted = body[self.first_import :] or body
+    return self.find_span(wanted[0]) if wanted else (0, 0)
 
   def make(
     self,
@@ -213,14 +211,8 @@ class File:
     """Returns a finding in this file.
 
     Args:
-      code: The code of the rule.
       place: The node, or the offsets of its start and end.
-      name: What was found, as written.
-      message: What to write instead, or what to do.
-      state: One of `findings.STATES`.
-      note: A known difference, or a reason.
-      edits: The edits of the text.
-      opening: Lines that the file needs at its start.
+      code, name, message, state, note, edits, opening: As of a finding.
     """
     span = place if isinstance(place, tuple) else self.find_span(place)
     cell, line, column = self.document.locate(span[0])

@@ -22,11 +22,9 @@ class Finding(NamedTuple):
   """A place in a source that has to change.
 
   Attributes:
-    path: The file.
     line: The line, counted from 1; of a notebook, the line in its cell.
     column: The column, counted from 1, in characters.
-    end_line: The line of the end.
-    end_column: The column after the end.
+    end_line, end_column: The place after the end.
     code: The code of the rule, such as "LS101".
     name: What was found, as written.
     message: What to write instead, or what to do.
@@ -63,12 +61,9 @@ class Finding(NamedTuple):
 
 
 class Change(NamedTuple):
-  """The edits of a file.
+  """The edits of a file, with its bytes before and after.
 
   Attributes:
-    path: The file.
-    before: Its bytes.
-    after: Its bytes with the edits.
     made: The findings whose edits are made.
     left: The findings whose edits are wanted, and cannot be made.
   """

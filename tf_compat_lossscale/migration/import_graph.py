@@ -32,11 +32,7 @@ class ImportGraph:
   """
 
   def __init__(self, texts: Mapping[str, str]):
-    """Reads the import statements.
-
-    Args:
-      texts: Path -> the file's text.
-    """
+    """Reads the import statements of texts, by their paths."""
     # Last part of a module's name -> the files of such modules, with the parts
     # of their paths.
     self._files: dict[str, list[tuple[list[str], str]]] = {}
@@ -69,12 +65,7 @@ class ImportGraph:
     return _reach(paths, self.imports)
 
   def _find_files(self, module: str, folder: list[str]) -> Iterator[str]:
-    """Yields the files of a module, and of the packages that it is in.
-
-    Args:
-      module: The module's name.
-      folder: The parts of the path of the folder of the importing file.
-    """
+    """Yields the files of a module, and of the packages that it is in."""
     name = module.lstrip(".")
     level = len(module) - len(name)
     parts = name.split(".") if name else []
@@ -127,6 +118,5 @@ def _reach(
 
 
 def _split_path(path: str) -> list[str]:
-  """Returns the folders of a file, and its module's name."""
   base, _ = os.path.splitext(os.path.abspath(path))
   return [part for part in base.split(os.sep) if part]

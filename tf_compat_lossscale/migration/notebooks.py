@@ -47,8 +47,7 @@ class Cell(NamedTuple):
   Attributes:
     number: Its number among all cells, counted from 1.
     start: The offset in the notebook's text.
-    source: Its source.
-    text: The Python in it, of the same length.
+    text: The Python in its source, of the same length.
     error: Why Python cannot parse the cell, or "".
   """
 
@@ -125,11 +124,8 @@ class Notebook(documents.Document):
       is_first = not end and cell.source.lstrip().startswith("%%")
       is_magic = cell.text[start:end] != cell.source[start:end]
       if is_blank or is_first or is_magic:
-        place = ":cell {}:{}:{}".format(*self.locate(edit.start))
-        raise documents.DocumentError(
-          f"{documents.show_path(self.path)}{place}: cannot be edited: there "
-          "is a magic"
-        )
+        place = "cell {}:{}:{}".format(*self.locate(edit.start))
+        raise self._refuse(f"there is a magic in {place}")
       moved = edits_lib.Edit(start, end, edit.text)
       inside.setdefault(cell.number, []).append(moved)
     sources = {each.number: each.source for each in self._cells}
@@ -143,18 +139,9 @@ class Notebook(documents.Document):
     try:
       return self._mark + _write(notebook, raw).encode("utf-8")
     except UnicodeEncodeError:
-      raise documents.DocumentError(
-        f"{documents.show_path(self.path)}: cannot be edited: a character in "
-        "it cannot be written"
-      ) from None
+      raise self._refuse("a character in it cannot be written") from None
 
   def _find_cell(self, offset: int) -> Cell:
-    """Returns the cell of an offset."""
-    if not self._cells:
-      raise documents.DocumentError(
-        f"{documents.show_path(self.path)}: cannot be edited: the notebook has "
-        "no code cell"
-      )
     starts = [cell.start for cell in self._cells]
     return self._cells[bisect.bisect_right(starts, offset) - 1]
 
@@ -240,7 +227,6 @@ def _blank(source: str) -> str:
 
 
 def _find_error(text: str) -> SyntaxError | None:
-  """Returns what is wrong with Python 3 code, or None."""
   try:
     with warnings.catch_warnings():
       warnings.simplefilter("ignore")

@@ -60,6 +60,7 @@ class Options(NamedTuple):
     target: The TensorFlow (major, minor) that they will run on; None for the
       one that is installed.
     nvidia_switch: Whether NVIDIA's variables are on when the programs start.
+    edited: The states of the findings whose edits are planned.
   """
 
   select: tuple[str, ...] = ()
@@ -68,16 +69,7 @@ class Options(NamedTuple):
   tensorflow: int | None = None
   target: tuple[int, int] | None = None
   nvidia_switch: bool = False
-
-
-class Plan(NamedTuple):
-  """Which edits to plan.
-
-  Attributes:
-    offered: Whether to make the edits that are offered, too.
-  """
-
-  offered: bool = False
+  edited: tuple[str, ...] = ()
 
 
 DEFAULT = Options()
@@ -86,7 +78,6 @@ DEFAULT = Options()
 def scan(
   paths: Sequence[str],
   options: Options = DEFAULT,
-  plan: Plan | None = None,
   progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> findings_lib.Report:
   """Finds what has to change in files and folders.
@@ -94,7 +85,6 @@ def scan(
   Args:
     paths: Files and folders.
     options: What the user asks for.
-    plan: Which edits to plan; None to plan none.
     progress: A function that takes the number of files that are done, and that
       of all files.
 
@@ -108,11 +98,11 @@ def scan(
       progress(done, len(listed))
       yield path, None
 
-  return _check(read_all(), options, plan)
+  return _check(read_all(), options)
 
 
 def scan_text(
-  data: bytes, name: str, options: Options = DEFAULT, plan: Plan | None = None
+  data: bytes, name: str, options: Options = DEFAULT
 ) -> findings_lib.Report:
   """Finds what has to change in a program that is not in a file.
 
@@ -121,9 +111,8 @@ def scan_text(
     name: The name for its findings. If it ends with ".ipynb", the program is a
       notebook.
     options: What the user asks for.
-    plan: Which edits to plan; None to plan none.
   """
-  return _check([(name, data)], options, plan)
+  return _check([(name, data)], options)
 
 
 def find_states(rule: rules.Rule) -> tuple[str, ...]:
@@ -161,23 +150,17 @@ def _keep_garbage() -> Iterator[None]:
 
 @_keep_garbage()
 def _check(
-  given: Iterable[tuple[str, bytes | None]],
-  options: Options,
-  plan: Plan | None,
+  given: Iterable[tuple[str, bytes | None]], options: Options
 ) -> findings_lib.Report:
-  """Checks files, and plans their edits.
-
-  Args:
-    given: The files, each with its bytes if they need not be read.
-    options: What the user asks for.
-    plan: Which edits to plan; None to plan none.
-  """
+  """Checks files, given with their bytes or None, and plans their edits."""
   errors: list[str] = []
   read: dict[str, documents.Document] = {}
   for path, data in given:
-    document = _read(path, data, errors)
-    if document is not None:
-      read[path] = document
+    try:
+      read[path] = trees.read(path, data)
+      errors += map(_advise, read[path].errors)
+    except documents.DocumentError as error:
+      errors.append(str(error))
   unread = len(errors)
   graph, files = _parse_related(read, options, errors)
   count = len(read) - len(errors) + unread
@@ -192,15 +175,14 @@ def _check(
   report = findings_lib.Report(
     count, listed, tuple(errors), (), True, *call.summarize()
   )
-  if plan is None:
+  if not options.edited:
     return report
-  states = [findings_lib.MIGRATE, *([findings_lib.OFFERED] * plan.offered)]
   now = {file.path: file for file in files}
   left = found
   for _ in range(_MANY_ROUNDS):
     edited = {}
     for path, findings in left.items():
-      own = [f for f in findings if f.state in states]
+      own = [f for f in findings if f.state in options.edited]
       own.sort(key=operator.attrgetter("code"))
       file = editing.edit(now[path], own) if own else now[path]
       if file is not now[path]:
@@ -212,18 +194,17 @@ def _check(
     left = {path: _find(now[path], options) for path in left}
   changes = []
   for file in files:
-    after = now[file.path].document
-    rest = [f for f in left[file.path] if f.state in states]
-    stays = [(f.code, f.name) for f in rest]
-    wanted = [f for f in found[file.path] if f.state in states]
-    made = [f for f in wanted if (f.code, f.name) not in stays]
-    if after.data != file.document.data or rest:
-      before = file.document.data
-      changes.append(
-        findings_lib.Change(
-          *(file.path, before, after.data, tuple(made), tuple(rest))
-        )
-      )
+    before, after = file.document.data, now[file.path].document.data
+    rest = [f for f in left[file.path] if f.state in options.edited]
+    stays = {(f.code, f.name) for f in rest}
+    made = tuple(
+      f
+      for f in found[file.path]
+      if f.state in options.edited and (f.code, f.name) not in stays
+    )
+    if after != before or rest:
+      change = findings_lib.Change(file.path, before, after, made, tuple(rest))
+      changes.append(change)
   return report._replace(changes=tuple(changes))
 
 
@@ -231,11 +212,6 @@ def _parse_related(
   read: Mapping[str, documents.Document], options: Options, errors: list[str]
 ) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
   """Parses the files that have to do with loss scaling.
-
-  Args:
-    read: All files, by their paths.
-    options: What the user asks for.
-    errors: Gets a line for each file that Python cannot parse.
 
   Returns:
     The imports of all files, and the files that use TensorFlow, lead to such by
@@ -261,23 +237,9 @@ def _parse_related(
   return graph, files
 
 
-def _read(
-  path: str, data: bytes | None, errors: list[str]
-) -> documents.Document | None:
-  """Returns a file; None if it cannot be read."""
-  try:
-    document = trees.read(path, data)
-  except documents.DocumentError as error:
-    errors.append(str(error))
-    return None
-  errors += map(_advise, document.errors)
-  return document
-
-
 def _parse(
   document: documents.Document, errors: list[str]
 ) -> files_lib.File | None:
-  """Returns a file with its syntax tree; None if Python cannot parse it."""
   try:
     source = sources.read_text(document.path, document.text)
   except sources.SourceError as error:
@@ -288,7 +250,6 @@ def _parse(
 
 
 def _find(file: files_lib.File, options: Options) -> list[findings_lib.Finding]:
-  """Returns the findings of all rules in a file, by their place."""
   found: list[findings_lib.Finding] = []
   for rule in rules.select_rules(options.select, options.ignore):
     found += rule.find(file)

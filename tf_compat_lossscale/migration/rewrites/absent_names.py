@@ -14,6 +14,7 @@ from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import start_calls
 from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import missing_names
 
@@ -48,47 +49,23 @@ TensorFlow 2.16 on, it is Keras 3, and tf_keras is Keras 2.
 `migrate` leaves the place as it is, and adds the call of `tfl.install()` to the
 file that starts the program (LS203). `tf-lossscale run` needs no such call.
 """,
-  (
-    """\
-import tensorflow as tf
-from tensorflow.contrib import training
-
-scale = tf.train.experimental.FixedLossScale(128.0)
-parameters = training.HParams(rate=0.1)
-session = tf.Session()
-""",
-    """\
-import tf_compat_lossscale as tfl
-tfl.use_keras_2()  # Before TensorFlow is imported.
-tfl.install()  # For tf.contrib.
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
-from tensorflow.contrib import training
-
-scale = tfl.FixedLossScale(128.0)
-parameters = training.HParams(rate=0.1)
-session = tf.Session()
-""",
-  ),
+  start_calls.RESTORED,
 )
 def find_removed(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first use of each name that is put back."""
   restored = file.context.restored
   if not restored:
     return
-  start = next(iter(file.list_starts(1)), None)
-  seen = set[str]()
-  for use, absence in file.absences:
-    if absence.name in seen or absence.name not in restored:
-      continue
-    seen.add(absence.name)
-    message = f"tfl.install() restores it; {start} has to call that"
-    yield file.make("LS301", use.node, absence.name, message)
-  for use in file.source.uses if "keras" in restored else ():
+  found = [(absence.name, use.node) for use, absence in file.absences]
+  for use in file.source.uses:
     if use.name.partition(".")[0] == "keras" and use.form in _IMPORTS:
-      message = f"tfl.install() makes it tf_keras; {start} has to call that"
-      yield file.make("LS301", use.node, "keras", message)
-      return
+      found.append(("keras", use.node))
+  start = next(iter(file.list_starts(1)), None)
+  for name, node in dict(reversed(found)).items():  # The first of each name.
+    if name in restored:
+      verb = "makes it tf_keras" if name == "keras" else "restores it"
+      message = f"tfl.install() {verb}; {start} has to call that"
+      yield file.make("LS301", node, name, message)
 
 
 @rules.rule(
@@ -157,7 +134,6 @@ def find_packages(
 
 
 def _list_packages(file: files.File) -> Iterator[tuple[str, Any, str]]:
-  """Yields names that need missing packages, their places and commands."""
   for use, absence in file.absences:
     if absence.command:
       yield absence.name, use.node, absence.command

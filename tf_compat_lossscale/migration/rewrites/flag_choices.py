@@ -31,7 +31,6 @@ _POSITION = 2
 from absl import flags
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 flags.DEFINE_enum("kind", "keras", enum_values=("keras', 'graph_rewrite"),
                   help="The kind of mixed precision.")
 """,
@@ -39,7 +38,6 @@ flags.DEFINE_enum("kind", "keras", enum_values=("keras', 'graph_rewrite"),
 from absl import flags
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 flags.DEFINE_enum("kind", "keras", enum_values=(["keras", "graph_rewrite"]),
                   help="The kind of mixed precision.")
 """,

@@ -84,7 +84,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 def _find_in_import(
   file: files.File, alias: ast.alias, use: legacy_uses.LegacyUse
 ) -> findings.Finding:
-  """Returns the finding for `import a.b`, or one of its modules."""
   # Without `as`, the statement binds `tensorflow` alone.
   target, bound = use.now, alias.asname
   if not bound:
@@ -99,7 +98,6 @@ def _find_in_import(
 def _find_star(
   file: files.File, node: ast.ImportFrom, use: legacy_uses.LegacyUse
 ) -> Iterator[findings.Finding]:
-  """Yields the finding for `from a import *`."""
   place = legacy_names.find_place(use.name)
   if place is not None and legacy_names.find_module_home(place):
     message = f"from {use.now} import *"
@@ -111,19 +109,18 @@ def _find_star(
   # The module has other names, which stay.
   exported = legacy_names.NAMES_IN.get(place, {}) if place else {}
   wanted = sorted(exported)  # Other modules may take them from this one.
-  if set(wanted) <= imports.list_imported(file.list_imports(), _PACKAGE):
+  if {f"{_PACKAGE}.{name}" for name in wanted} <= {*file.source.modules}:
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
-  edit = imports.insert_after(file, node, [line])
+  changes = imports.insert_after(file, node, [line])
   yield file.make(
-    "LS102", node, f"from {use.name} import *", line, edits=[edit]
+    "LS102", node, f"from {use.name} import *", line, edits=changes
   )
 
 
 def _find_in_import_from(
   file: files.File, node: ast.ImportFrom, pairs: Sequence[_Pair]
 ) -> Iterator[findings.Finding]:
-  """Yields the findings for `from a import b, c`, one for each name."""
   edit_list = _edit_import_from(file, node, pairs)
   for i, (alias, use) in enumerate(pairs):
     package, _, last = use.now.rpartition(".")
@@ -143,10 +140,8 @@ def _find_in_import_from(
 def _edit_import_from(
   file: files.File, node: ast.ImportFrom, pairs: Sequence[_Pair]
 ) -> list[edits.Edit]:
-  """Returns the edits of `from a import b, c`."""
   packages = {use.now.rpartition(".")[0] for _, use in pairs}
   package = next(iter(packages))
-  moved = {id(alias) for alias, _ in pairs}
   if len(packages) == 1 and package and len(pairs) == len(node.names):
     return [
       imports.make_module_edit(file, node, package),
@@ -156,17 +151,8 @@ def _edit_import_from(
         if (last := use.now.rpartition(".")[2]) != alias.name
       ),
     ]
-  lines = _make_imports(pairs)
-  kept = [alias for alias in node.names if id(alias) not in moved]
-  if kept:
-    removals = imports.remove_names(file, node.names, kept)
-    return [*removals, imports.insert_after(file, node, lines)]
-  start, end = file.find_span(node)
-  first = edits.Edit(start, end, lines[0])
-  return [
-    first,
-    *([imports.insert_after(file, node, lines[1:])] if lines[1:] else []),
-  ]
+  moved = [alias for alias, _ in pairs]
+  return imports.move_names(file, node, moved, _make_imports(pairs))
 
 
 def _make_imports(pairs: Sequence[_Pair]) -> list[str]:

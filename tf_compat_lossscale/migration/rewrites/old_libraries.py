@@ -21,7 +21,6 @@ _BY_HAND = """\
 import inspect
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 arguments = inspect.getargspec(print).args
 """
 _HINT = "inspect.getfullargspec, whose result has more parts"
@@ -43,7 +42,6 @@ method `tostring` of arrays, which is `tobytes` now: a method cannot come back.
 import numpy as np
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 a = np.zeros([2], dtype=np.int)
 b = np.alltrue(a == np.Inf)
 c = a.tostring()
@@ -52,7 +50,6 @@ c = a.tostring()
 import numpy as np
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 a = np.zeros([2], dtype=int)
 b = np.all(a == np.inf)
 c = a.tobytes()
@@ -61,13 +58,14 @@ c = a.tobytes()
 )
 def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that NumPy lacks."""
+  if "numpy" not in file.source.modules:
+    return
   for node, numpy in _list_members(file, "numpy", numpy_names.REPLACED):
     now = numpy_names.REPLACED[node.attr]
     new = now if numpy_names.is_builtin(node.attr) else f"{numpy}.{now}"
     yield file.replace("LS401", node, new)
-  if "numpy" not in file.source.modules or _METHOD not in file.document.text:
-    return
-  for call in file.source.list_nodes(ast.Call):
+  has_method = _METHOD in file.document.text
+  for call in file.source.list_nodes(ast.Call) if has_method else ():
     method = call.func
     if (
       isinstance(method, ast.Attribute)
@@ -98,14 +96,12 @@ has fewer parts than that of `getfullargspec`: that call is left to you.
 import collections
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 is_list = isinstance([], collections.Sequence)
 """,
     """\
 import collections.abc
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 is_list = isinstance([], collections.abc.Sequence)
 """,
   ),
@@ -114,19 +110,27 @@ is_list = isinstance([], collections.abc.Sequence)
 from collections import Mapping
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 """,
     """\
 from collections.abc import Mapping
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 """,
   ),
   (_BY_HAND, _BY_HAND),
 )
 def find_python_names(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""
+  modules = file.source.modules
+  if "inspect" in modules:
+    for use in file.source.uses:
+      is_import = use.form == "from"
+      is_member = is_import or isinstance(use.node, ast.Attribute)
+      if use.name == "inspect.getargspec" and is_member:
+        name = "getargspec" if is_import else use.written
+        yield file.make("LS402", use.node, name, _HINT, findings.BY_HAND)
+  if "collections" not in modules:
+    return
   for node, module in _list_members(file, "collections", python_names.ABSTRACT):
     end = file.find_span(node.value)[1]
     yield file.make(
@@ -136,12 +140,8 @@ def find_python_names(file: files.File) -> Iterator[findings.Finding]:
       f"{module}.abc.{node.attr}",
       edits=[edits.Edit(end, end, ".abc"), *_make_import(file)],
     )
-  for node, _ in _list_members(file, "inspect", ["getargspec"]):
-    yield file.make("LS402", node, ast.unparse(node), _HINT, findings.BY_HAND)
-  if {"collections", "inspect"}.isdisjoint(file.source.modules):
-    return
-  for statement in file.list_imports():
-    if isinstance(statement, ast.ImportFrom) and not statement.level:
+  for statement in file.source.list_nodes(ast.ImportFrom):
+    if statement.module == "collections" and not statement.level:
       yield from _find_in_import(file, statement)
 
 
@@ -161,13 +161,6 @@ def _make_import(file: files.File) -> list[edits.Edit]:
 def _find_in_import(
   file: files.File, node: ast.ImportFrom
 ) -> Iterator[findings.Finding]:
-  """Yields the findings for `from collections import Sequence`."""
-  if node.module == "inspect":
-    for alias in node.names:
-      if alias.name == "getargspec":
-        yield file.make("LS402", alias, alias.name, _HINT, findings.BY_HAND)
-  if node.module != "collections":
-    return
   moved = [a for a in node.names if a.name in python_names.ABSTRACT]
   if not moved:
     return
@@ -176,26 +169,14 @@ def _find_in_import(
   if len(moved) == len(node.names):
     changes = [imports.make_module_edit(file, node, "collections.abc")]
   else:
-    kept = [alias for alias in node.names if alias not in moved]
-    changes = [
-      *imports.remove_names(file, node.names, kept),
-      imports.insert_after(file, node, [line]),
-    ]
+    changes = imports.move_names(file, node, moved, [line])
   yield file.make("LS402", node, names, line, edits=changes)
 
 
 def _list_members(
   file: files.File, module: str, wanted: Collection[str]
 ) -> Iterator[tuple[ast.Attribute, str]]:
-  """Yields attributes of a module, each with the module as it is written.
-
-  Args:
-    file: The file.
-    module: The module, a name without a dot, such as "numpy".
-    wanted: The names of the attributes.
-  """
-  if module not in file.source.modules:
-    return
+  """Yields attributes of a module, each with the module as it is written."""
   for use in file.source.uses:
     parts = use.name.split(".", 2)
     if parts[0] != module or use.form != "expression":

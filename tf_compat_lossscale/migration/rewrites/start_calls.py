@@ -11,6 +11,29 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import tables
 
+# An example of both the names and the call that puts them back.
+RESTORED = (
+  """\
+import tensorflow as tf
+from tensorflow.contrib import training
+
+scale = tf.train.experimental.FixedLossScale(128.0)
+parameters = training.HParams(rate=0.1)
+session = tf.Session()
+""",
+  """\
+import tf_compat_lossscale as tfl
+tfl.use_keras_2()  # Before TensorFlow is imported.
+tfl.install()  # For tf.contrib.
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+from tensorflow.contrib import training
+
+scale = tfl.FixedLossScale(128.0)
+parameters = training.HParams(rate=0.1)
+session = tf.Session()
+""",
+)
 _IN_LIBRARY = """\
 import tensorflow.compat.v1 as tf
 import tf_compat_lossscale as tfl
@@ -82,26 +105,7 @@ to TensorFlow 2.10. LS301 lists the places. `migrate` adds the call of
 what to add. A program that has no legacy names any more and chooses Keras 2
 itself keeps its optimizers.
 """,
-  (
-    """\
-import tensorflow as tf
-
-scale = tf.train.experimental.FixedLossScale(128.0)
-x = tf.placeholder(tf.float32)
-parameters = tf.contrib.training.HParams(rate=0.1)
-""",
-    """\
-import tf_compat_lossscale as tfl
-tfl.use_keras_2()  # Before TensorFlow is imported.
-tfl.install()  # For tf.contrib.
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
-
-scale = tfl.FixedLossScale(128.0)
-x = tf.placeholder(tf.float32)
-parameters = tf.contrib.training.HParams(rate=0.1)
-""",
-  ),
+  RESTORED,
 )
 def find_restored(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must put names back."""
@@ -151,7 +155,6 @@ def find_elsewhere(file: files.File) -> Iterator[findings.Finding]:
 
 
 def _list_calls(needs: contexts.Needs) -> list[str]:
-  """Returns the statements that a program must begin with."""
   calls = []
   if needs.keras_2:
     calls.append("tfl.use_keras_2()")

@@ -143,10 +143,6 @@ def starts_program(file: files_lib.File, paths: Collection[str]) -> bool:
   It asks for `__main__`, calls `app.run`, or is a notebook or a test; or it is
   a script: no file of the call imports it, it is in no package, and it does
   more than to define things.
-
-  Args:
-    file: The file.
-    paths: The files of the call.
   """
   name = os.path.basename(file.path)
   if name in _NEVER:
@@ -173,7 +169,6 @@ def _acts(file: files_lib.File, statement: ast.stmt) -> bool:
 
 
 def _compiles(source: sources.Source) -> bool:
-  """Returns whether a source may call `Model.compile`."""
   return any(
     getattr(node.func, "attr", None) == "compile"
     and any(word.arg in ("loss", "optimizer") for word in node.keywords)
