@@ -98,14 +98,21 @@ class Document:
     return DocumentError(f"{show_path(self.path)}: cannot be edited: {reason}")
 
   def _decode(self) -> str:
-    self._encoding = _find_encoding(self.path, self.data)
     data = self.data[len(self._mark) :]
     place = show_path(self.path)
+    # Python counts lines as here; tokenize takes "\r" for a part of a line.
+    head = io.BytesIO(_LINE_ENDS.sub(b"\n", self.data[:4096]))
     try:
+      encoding, _ = tokenize.detect_encoding(head.readline)
+      self._encoding = encoding.removesuffix("-sig")
       text = data.decode(self._encoding)
       if self._encoding != "utf-8":
         text.encode("utf-8")  # A few encodings give halves of characters.
       return text
+    except SyntaxError as error:
+      reason = str(error).partition(" for ")[0]
+      if reason.startswith("invalid or missing"):
+        reason = "not UTF-8, and no other encoding is declared"
     except UnicodeDecodeError as error:
       line = _LINE_ENDS.sub(b"\n", data[: error.start]).count(b"\n") + 1
       reason = f"byte 0x{data[error.start]:02x} is not {self._encoding}"
@@ -113,27 +120,6 @@ class Document:
     except (LookupError, ValueError):
       reason = f"not text in the declared encoding ({self._encoding})"
     raise DocumentError(f"{place}: cannot be read: {reason}")
-
-
-def _find_encoding(path: str, data: bytes) -> str:
-  """Returns the encoding that Python reads a file in.
-
-  Raises:
-    DocumentError: The declared encoding is unknown, or the first lines are no
-      text in it.
-  """
-  # Python counts lines as here; tokenize takes "\r" for a part of a line.
-  head = io.BytesIO(_LINE_ENDS.sub(b"\n", data[:4096]))
-  try:
-    encoding, _ = tokenize.detect_encoding(head.readline)
-  except SyntaxError as error:
-    reason = str(error).partition(" for ")[0]
-    if reason.startswith("invalid or missing"):
-      reason = "not UTF-8, and no other encoding is declared"
-    raise DocumentError(
-      f"{show_path(path)}: cannot be read: {reason}"
-    ) from None
-  return "utf-8" if encoding == "utf-8-sig" else encoding
 
 
 def load(path: str) -> bytes:

@@ -136,8 +136,13 @@ class Notebook(documents.Document):
         source = edits_lib.apply(sources[number], inside[number])
         is_list = isinstance(found["source"], list)
         found["source"] = source.splitlines(True) if is_list else source
+    indent = re.match(r"\s*\{\r?\n([ \t]*)", raw)  # That of the file stays.
+    text = json.dumps(
+      notebook, ensure_ascii=False, indent=indent[1] if indent else None
+    )
     try:
-      return self._mark + _write(notebook, raw).encode("utf-8")
+      last = "\n" * raw.endswith("\n")
+      return self._mark + (text + last).encode("utf-8")
     except UnicodeEncodeError:
       raise self._refuse("a character in it cannot be written") from None
 
@@ -153,15 +158,6 @@ def is_notebook(data: bytes) -> bool:
   except (ValueError, RecursionError):
     return False
   return isinstance(notebook, dict) and "cells" in notebook
-
-
-def _write(notebook: Any, raw: str) -> str:
-  """Returns a notebook as Jupyter writes it, with the indent of its file."""
-  indent = re.match(r"\s*\{\r?\n([ \t]*)", raw)
-  text = json.dumps(
-    notebook, ensure_ascii=False, indent=indent[1] if indent else None
-  )
-  return text + ("\n" if raw.endswith("\n") else "")
 
 
 def _list_code(notebook: Any) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -9,7 +9,6 @@ gone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -92,13 +91,7 @@ def scan(
     ScanError: A path does not exist, or has no Python file.
   """
   listed = trees.list_files(paths, options.exclude)
-
-  def read_all() -> Iterator[tuple[str, bytes | None]]:
-    for done, path in enumerate(listed):
-      progress(done, len(listed))
-      yield path, None
-
-  return _check(read_all(), options)
+  return _check([(path, None) for path in listed], options, progress)
 
 
 def scan_text(
@@ -112,7 +105,7 @@ def scan_text(
       notebook.
     options: What the user asks for.
   """
-  return _check([(name, data)], options)
+  return _check([(name, data)], options, lambda done, total: None)
 
 
 def find_states(rule: rules.Rule) -> tuple[str, ...]:
@@ -150,12 +143,15 @@ def _keep_garbage() -> Iterator[None]:
 
 @_keep_garbage()
 def _check(
-  given: Iterable[tuple[str, bytes | None]], options: Options
+  given: Sequence[tuple[str, bytes | None]],
+  options: Options,
+  progress: Callable[[int, int], None],
 ) -> findings_lib.Report:
   """Checks files, given with their bytes or None, and plans their edits."""
   errors: list[str] = []
   read: dict[str, documents.Document] = {}
-  for path, data in given:
+  for done, (path, data) in enumerate(given):
+    progress(done, len(given))
     try:
       read[path] = trees.read(path, data)
       errors += map(_advise, read[path].errors)

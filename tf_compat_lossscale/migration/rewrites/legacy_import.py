@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -121,38 +120,25 @@ def _find_star(
 def _find_in_import_from(
   file: files.File, node: ast.ImportFrom, pairs: Sequence[_Pair]
 ) -> Iterator[findings.Finding]:
-  edit_list = _edit_import_from(file, node, pairs)
-  for i, (alias, use) in enumerate(pairs):
+  packages = {use.now.rpartition(".")[0] for _, use in pairs}
+  package = next(iter(packages))
+  if len(packages) == 1 and package and len(pairs) == len(node.names):
+    changes = [imports.make_module_edit(file, node, package)]
+    for alias, use in pairs:
+      last, bound = use.now.rpartition(".")[2], alias.asname or alias.name
+      if last != alias.name:
+        changes.append(imports.make_name_edit(file, alias, last, bound))
+  else:
+    moved = [alias for alias, _ in pairs]
+    changes = imports.move_names(file, node, moved, _make_imports(pairs))
+  for alias, use in pairs:
     package, _, last = use.now.rpartition(".")
     message = f"from {package} import {last}" if package else f"import {last}"
     note = legacy_names.NOTES.get(use.now.partition(".")[2], "")
     yield file.make(
-      "LS102",
-      alias,
-      alias.name,
-      message,
-      note=note,
-      # The edits belong together: the first name has them.
-      edits=edit_list if i == 0 else (),
+      "LS102", alias, alias.name, message, note=note, edits=changes
     )
-
-
-def _edit_import_from(
-  file: files.File, node: ast.ImportFrom, pairs: Sequence[_Pair]
-) -> list[edits.Edit]:
-  packages = {use.now.rpartition(".")[0] for _, use in pairs}
-  package = next(iter(packages))
-  if len(packages) == 1 and package and len(pairs) == len(node.names):
-    return [
-      imports.make_module_edit(file, node, package),
-      *(
-        imports.make_name_edit(file, alias, last, alias.asname or alias.name)
-        for alias, use in pairs
-        if (last := use.now.rpartition(".")[2]) != alias.name
-      ),
-    ]
-  moved = [alias for alias, _ in pairs]
-  return imports.move_names(file, node, moved, _make_imports(pairs))
+    changes = []  # They belong together: the first name has them.
 
 
 def _make_imports(pairs: Sequence[_Pair]) -> list[str]:

@@ -24,6 +24,7 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import sources
 
+_FORMS = ("getattr", "hasattr", "module", "text", "unknown")
 _IMPORTERS = ("import_module", "importlib.import_module")
 
 
@@ -59,12 +60,13 @@ contrib = importlib.import_module("tf_compat_lossscale.contrib")
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the legacy names in strings, of unknown objects, and as values."""
+  uses = [use for use in file.legacy if use.form in _FORMS]
   imported = {
     node.args[0]
-    for node in file.source.list_nodes(ast.Call)
+    for node in (file.source.list_nodes(ast.Call) if uses else ())
     if node.args and sources.find_dotted_name(node.func) in _IMPORTERS
   }
-  for use in file.legacy:
+  for use in uses:
     state, note, changes = findings.BY_HAND, "", list[edits.Edit]()
     if use.form == "unknown":
       message = file.shorten(use.now)
@@ -74,11 +76,9 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         changes = [edits.Edit(*file.find_span(use.node), message)]
     elif use.form in ("getattr", "hasattr"):
       message, changes = _edit_question(file, use.node, use.now)
-    elif use.form == "module" or (
-      use.form == "text" and not legacy_names.find_home(use.name)
-    ):
+    elif use.form == "module" or not legacy_names.find_home(use.name):
       message = f"names of this module are in {use.now} now"
-    elif use.form == "text":
+    else:
       message = f"the name is in a string: {use.now}"
       quote = file.document.text[file.find_span(use.node)[0]]
       if use.node in imported and quote in "\"'" and file.is_at(use.node):
@@ -86,8 +86,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         changes = [
           edits.Edit(*file.find_span(use.node), f"{quote}{message}{quote}")
         ]
-    else:
-      continue
     if changes and state == findings.BY_HAND:
       state = findings.MIGRATE
     needs_package = changes and use.form != "text"
