@@ -100,7 +100,7 @@ def test_a_program_in_all_stages(program, tmp_path, capsys):
   page = tmp_path / "page.md"
   page.write_text(_PAGE)
   status, cells, _ = run(
-    *(capsys, program, "--write", f"--keep={tmp_path / 'keep'}"), page=page
+    *(capsys, program, "--page", f"--keep={tmp_path / 'keep'}"), page=page
   )
   assert status == 0, cells
   assert cells[0] == "owner/project, `train.py`"
@@ -180,7 +180,7 @@ def test_mistakes_are_one_line(program, tmp_path, capsys, monkeypatch):
   page.write_text("# No table\n")
   for arguments, said in (
     (["--only=other"], "--only=other: no program has this name: tiny"),
-    (["--write"], "the page needs the lines"),
+    (["--page"], "the page needs the lines"),
   ):
     status, _, err = run(capsys, program, *arguments, page=page)
     assert (status, err.count("\n")) == (2, 1)

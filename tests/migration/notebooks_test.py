@@ -156,11 +156,6 @@ def test_magics_take_no_edit(edit):
   assert document.replace([Edit(7, 8, "y")])
 
 
-def test_a_notebook_without_code_takes_no_edit():
-  with pytest.raises(documents.DocumentError, match=r"^x.ipynb: .* no code"):
-    read(notebook_of()).replace([Edit(0, 0, "x")])
-
-
 def test_a_notebook_is_migrated_as_one_file():
   notebook = notebook_of(
     [

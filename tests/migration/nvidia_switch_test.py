@@ -108,22 +108,6 @@ def test_the_option_alone(tmp_path, capsys):
   capsys.readouterr()
 
 
-def test_all_programs_get_the_call(tmp_path):
-  write_tree(tmp_path, {"a.py": _ENTRY, "b.py": _ENTRY})
-  options = ["--nvidia-switch", str(tmp_path)]
-  assert cli.main(["migrate", "--write", *options]) == 0
-  for name in ("a.py", "b.py"):
-    assert "tfl.honor_environment()\n" in (tmp_path / name).read_text()
-
-
-def test_other_files_than_python_are_not_read(tmp_path):
-  script = f"export {_NAME}=1\npython main.py\n"
-  write_tree(tmp_path, {"main.py": _MAIN, "run.sh": script})
-  report = scanner.scan([str(tmp_path)], _OPTIONS)
-  assert not report.uses_loss_scaling
-  assert cli.main(["scan", str(tmp_path / "run.sh")]) == 2
-
-
 def test_notebooks(tmp_path):
   sources = (
     f"import os\nos.environ['{_NAME}'] = '1'",
