@@ -24,9 +24,10 @@ PAGE = ROOT / "docs" / "codes" / "index.md"
 _HEAD = """\
 # Codes
 
-What [`tf-lossscale scan`](../migrate.md) finds has a code. `migrate --write` makes an
-edit marked *migrate*, and with `--offered` an edit that is *offered*. What is to do *by
-hand* is left to you. `tf-lossscale scan --list` prints this table.
+What [`tf-lossscale scan`](../migrate.md) finds has a code. `migrate --write`
+makes an edit marked *migrate*, and with `--offered` an edit that is *offered*.
+What is to do *by hand* is left to you. `tf-lossscale scan --list` prints this
+table.
 
 | code | name | what it is | what `migrate` does |
 |---|---|---|---|
@@ -53,7 +54,9 @@ def _format_section(rule: rules.Rule) -> str:
     lambda match: f"[{match[0]}](#{match[0].lower()})",
     rule.explanation,
   )
-  section = f"\n## {rule.code}: {rule.name} {{#{rule.code.lower()}}}\n\n{text}\n"
+  section = (
+    f"\n## {rule.code}: {rule.name} {{#{rule.code.lower()}}}\n\n{text}\n"
+  )
   before, after = rule.examples[0]
   if before != after:
     lines = difflib.ndiff(before.splitlines(), after.splitlines())

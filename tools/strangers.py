@@ -42,7 +42,9 @@ from tf_compat_lossscale import checkpoint  # noqa: E402
 
 STAND_INS = ROOT / "tools" / "strangers_table" / "stand_ins"
 PAGE = ROOT / "docs" / "public-programs.md"
-BEGIN = "<!-- strangers: `make strangers ARGS=--page` writes the rows from here -->"
+BEGIN = (
+  "<!-- strangers: `make strangers ARGS=--page` writes the rows from here -->"
+)
 END = "<!-- strangers: to here -->"
 # What this package says if a program bypasses its loss scale.
 _BYPASS = "apply_gradients: compute_gradients was not called"

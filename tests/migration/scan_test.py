@@ -2,6 +2,7 @@
 """Tests which files `scan` reads, what each means, and what starts programs."""
 
 import json
+import random
 import sys
 import textwrap
 
@@ -166,6 +167,48 @@ def test_names_behind_questions_do_not_tell(tmp_path):
   assert scanned(tmp_path) == {"old.py": ["LS101"]}
 
 
+def test_a_second_migrate_takes_no_other_tensorflow(tmp_path):
+  write(
+    tmp_path,
+    one=f"{_OLD_1}def f(): tf.placeholder(1)\n",
+    two=f"{_TF}def f(): tf.get_variable('x')\n",
+    policy=f"{_KERAS}def f(): return tf.Variable(1.0)\n",
+    mp="from tensorflow.keras.mixed_precision import experimental as m\n",
+    none=f"{_TF}def f(): return tf.Variable(1.0)\n",
+    start=f"import none\nimport one\n{_MAIN}",
+  )
+  files = migrated(tmp_path)
+  assert _TF in files["policy.py"] and files["none.py"].startswith(_TF)
+  assert migrated(tmp_path) == files
+  # Its signs are edited away, too.
+  write(tmp_path, three=f"{_TF}def f(): tf.Session()\n")
+  assert _TF in migrated(tmp_path)["policy.py"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_files_are_migrated_once(seed, tmp_path):
+  """Migrates random files of the programs here: a part, all, all again."""
+  choice = random.Random(seed)
+  roots = [helpers.ROOT / "tests" / n for n in ("legacy", "legacy_projects")]
+  every = [path for root in roots for path in sorted(root.rglob("*.py"))]
+  paths = []
+  for path in choice.sample(every, 12):
+    paths.append(tmp_path / path.relative_to(helpers.ROOT))
+    paths[-1].parent.mkdir(parents=True, exist_ok=True)
+    paths[-1].write_bytes(path.read_bytes())
+  names = list(map(str, paths))
+  options = scanner.Options(edited=(findings.MIGRATE,))
+  by_hand = []
+  for part in (names[:1], names, names):
+    choice.shuffle(part)
+    report = scanner.scan(part, options)
+    by_hand.append("LS206" in {f.code for f in report.findings})
+    for change in report.changes:
+      whole_files.replace_file(change.path, change.after)
+  assert not report.changes
+  assert by_hand[1] == by_hand[2]
+
+
 # What starts programs, and what it gets.
 
 
@@ -247,8 +290,34 @@ def test_without_a_start_file_one_line_says_what_to_add(tmp_path):
     "import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()` at the top "
     "of the file that starts it: none of these files does"
   )
+  for _ in range(2):  # It is not done by then.
+    (left,) = scanner.scan([str(tmp_path)]).findings
+    assert left.message == found.message
+    migrated(tmp_path)
   write(tmp_path, main=f"import lib.model\n{_MAIN}")
   assert "LS206" not in str(scanned(tmp_path))
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    f"{_TF}def f(): return tf.train.AdamOptimizer(), tf.train.experimental\\\n"
+    "  .MixedPrecisionLossScaleOptimizer\n",
+    "from tensorflow.keras.mixed_precision import experimental as m\n"
+    "def f(): m.set_policy('mixed_float16')\n",
+    f"{_TF}def f(): return tf.keras.Model, tf.train.experimental.LossScale\n",
+  ],
+)
+def test_calls_of_a_program_elsewhere_stay_listed(text, tmp_path):
+  write(tmp_path, {"lib/__init__": "", "lib/model": text})
+  (before,) = (
+    f.message
+    for f in scanner.scan([str(tmp_path)]).findings
+    if f.code == "LS206"
+  )
+  migrated(tmp_path)
+  (left,) = scanner.scan([str(tmp_path)]).findings
+  assert left.message == before
 
 
 def test_a_start_file_that_others_import_leaves_eager_mode_to_them(tmp_path):
@@ -319,6 +388,21 @@ def test_keras_finds_optimizers_by_their_names(tmp_path):
   assert 'install(keras_optimizers="legacy")' in files["old.py"]
   write(tmp_path, old=_KERAS + "import re\nre.compile('adam')\n")
   assert "install" not in migrated(tmp_path)["old.py"]
+
+
+@pytest.mark.parametrize(
+  "start",
+  [
+    "import tf_compat_lossscale as tfl\ntfl.use_keras_2()\n",
+    "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n",
+    "",
+  ],
+)
+def test_a_ported_program_keeps_its_optimizers(start, tmp_path):
+  text = f"{start}{_TF}import tf_compat_lossscale as tfl\n"
+  opt = "tfl.keras.LossScaleOptimizer(tf.keras.optimizers.Adam(), 'dynamic')"
+  write(tmp_path, new=f"{text}opt = {opt}\n")
+  assert "install" not in migrated(tmp_path)["new.py"]
 
 
 def test_keras_by_itself_is_keras_2(tmp_path):
@@ -394,6 +478,20 @@ def test_ends_of_lines(end, tmp_path):
   migrated(tmp_path)
   first = f"import tf_compat_lossscale as tfl{end}tfl.use_keras_2()"
   assert path.read_bytes().decode().startswith(first)
+
+
+@pytest.mark.parametrize(
+  ("select", "ignore", "selected"),
+  [
+    (("LS2", "LS101"), (), True),
+    (("LS1",), ("LS101",), False),
+    (("LS101",), ("LS1",), True),
+    (("LS101",), ("LS101",), False),
+  ],
+)
+def test_the_longest_word_decides(select, ignore, selected, tmp_path):
+  write(tmp_path, old=_OLD)
+  assert bool(scanned(tmp_path, select=select, ignore=ignore)) == selected
 
 
 def test_codes_are_selected_and_ignored(tmp_path):

@@ -35,7 +35,7 @@ STAYS = (
 )
 _PLAIN = re.compile(rf"tensorflow($|\.(?!({'|'.join(STAYS)})\b))")
 _START_CALLS = re.compile("|".join(START_CALLS))
-_TENSORFLOW_MODULE = re.compile(r"tensorflow(\.|$)")
+_TENSORFLOW_MODULE = re.compile(rf"tensorflow(\.|$)|{PACKAGE}\.keras\b")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -68,7 +68,7 @@ class File:
 
   @functools.cached_property
   def imports_tensorflow(self) -> bool:
-    """Whether the file imports TensorFlow, or a name of it."""
+    """Whether the file imports TensorFlow, or this package's part of it."""
     return any(map(_TENSORFLOW_MODULE.match, self.source.modules))
 
   @functools.cached_property

@@ -208,10 +208,9 @@ def _hide_magic(match: re.Match[str]) -> str:
   magic, owner = match["magic"], match["owner"] or ""
   timed = _TIMED.match(magic)
   if timed and not owner:
-    code = magic[timed.end() :]
-    if _find_error(code.strip()) is None:
-      hidden = f"0{' ' * (timed.end() - 2)};"
-      return f"{match['indent']}{hidden}{code}"
+    code = f"0{' ' * (timed.end() - 2)};{magic[timed.end() :]}"
+    if _find_error(code) is None:
+      return f"{match['indent']}{code}"
   mark = "0" if match["indent"] or owner else "#"
   rest = re.sub(r"(\\\r?\n)|[^\r\n]", lambda part: part[1] or " ", magic[1:])
   return f"{match['indent']}{owner}{mark}{rest}"

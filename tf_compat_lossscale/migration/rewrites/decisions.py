@@ -66,8 +66,5 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Decision, int | None]:
     return contexts.Decision(1), 1 if file.has_names_of_compat_v1 else None
   # `migrate` may have edited the names away that told.
   if file.imports_package and not file.imports_compat_v1:
-    is_2 = file.imports_tensorflow or f"\n{files_lib.PACKAGE}.keras" in (
-      f"\n{file.names}"
-    )
-    return contexts.Decision(2), 2 if is_2 else None
+    return contexts.Decision(2), 2 if file.imports_tensorflow else None
   return contexts.Decision(None), None

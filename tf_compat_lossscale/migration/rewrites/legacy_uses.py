@@ -164,8 +164,8 @@ def _find_in_unknown(name: str, node: ast.AST) -> Iterator[LegacyUse]:
   """Yields `x.train.experimental.LossScale` of an object that is unknown."""
   while isinstance(node, ast.Attribute):
     if node.attr in _LAST:
-      last = ".".join(["", *name.rsplit(".", _MOST_PARTS)[-_MOST_PARTS:]])
-      match = _PLACES.search(last)
+      first, *rest = name.rsplit(".", _MOST_PARTS)
+      match = _PLACES.search(".".join([first[-_MOST_PARTS:], *rest]))
       if match and legacy_names.find_home(f"tensorflow.{match[1]}"):
         yield LegacyUse(f"tensorflow.{match[1]}", node, "unknown")
         return
