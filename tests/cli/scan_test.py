@@ -103,15 +103,6 @@ def test_lines_stay_lines(tree, run):
   assert "one/\\udcff.py:3:9: LS101 " in (tree / "r").read_text("utf-8")
 
 
-def test_choice_of_codes(tree, run):
-  _, out, _ = run("scan", "--select=LS1", "two", cwd=tree)
-  assert codes_of(out) == ["LS101"]
-  _, out, _ = run("scan", "--ignore=LS2,LS101", "two", cwd=tree)
-  assert codes_of(out) == ["LS302"]
-  status, out, err = run("scan", "--select=LS102", "two", cwd=tree)
-  assert (status, err) == (0, "") and not codes_of(out)
-
-
 def test_formats(tree, run):
   status, out, err = run("scan", "--format=json", ".", cwd=tree)
   assert (status, err) == (1, "")

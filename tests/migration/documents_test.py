@@ -135,28 +135,15 @@ def test_the_declared_encoding_stays_declared():
     document.replace([Edit(18, 18, "import y\n")])
 
 
-def test_kinds_of_files(tmp_path):
-  for name, data in {
-    "a.py": b"x",
-    "b.PYW": b"x",
-    "run": b"#!/usr/bin/env python3\nx",
-    "c.py": b"",
-  }.items():
-    path = tmp_path / name
-    path.write_bytes(data)
-    assert trees.read(str(path)).text == data.decode()
-  for name, data in {
-    "README.md": b"# python\n",
-    "run.sh": b"#!/bin/sh\npython x.py\n",
-    "a.pyc": b"",
-  }.items():
-    path = tmp_path / name
-    path.write_bytes(data)
-    assert error_of(str(path)) == (
-      f"{path}: neither Python (.py) nor a notebook (.ipynb)"
+def test_kinds_of_files():
+  for name in ("a.py", "b.PYW", "-"):
+    assert read(b"x", name).text == "x"
+  assert read(b"#!/usr/bin/env python3\nx", "run").text.endswith("x")
+  assert read(b'{"cells": []}', "-").text == ""
+  for name in ("README.md", "run.sh", "a.pyc"):
+    assert error_of(name, b"#!/bin/sh\n") == (
+      f"{name}: neither Python (.py) nor a notebook (.ipynb)"
     )
-  assert trees.read("-", b"{1}").text == "{1}"
-  assert trees.read("-", b'{"cells": []}').text == ""
 
 
 if __name__ == "__main__":

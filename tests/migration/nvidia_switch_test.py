@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests NVIDIA's switch: where `migrate` adds `tfl.honor_environment()`."""
 
-import json
-
 import helpers
 import pytest
 from source_trees import write_tree
@@ -106,24 +104,6 @@ def test_the_option_alone(tmp_path, capsys):
   assert cli.main(["scan", "--nvidia-switch", str(tmp_path)]) == 0
   assert cli.main(["scan", str(tmp_path)]) == 0
   capsys.readouterr()
-
-
-def test_notebooks(tmp_path):
-  sources = (
-    f"import os\nos.environ['{_NAME}'] = '1'",
-    "import tensorflow as tf",
-    "opt = tf.train.AdamOptimizer()\ntf.Session()",
-  )
-  cells = [{"cell_type": "code", "source": source} for source in sources]
-  text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4})
-  write_tree(tmp_path, {"train.ipynb": text})
-  ((place, name, state, _),) = find(tmp_path)
-  assert (place, name) == ("train.ipynb:cell 1:2:12", _NAME)
-  assert state == findings.MIGRATE
-  assert migrate(tmp_path) == []
-  assert "honor_environment()" in (tmp_path / "train.ipynb").read_text()
-  report = scanner.scan_text(text.encode(), "x.ipynb", _OPTIONS)
-  assert "LS205" in {f.code for f in report.findings}
 
 
 def test_each_program_has_its_own_switch(tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the page of codes: it is that of the rules, which say what they must."""
+"""Tests the page of codes, and that rules say what they must."""
 
 import re
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests which files `scan` reads, what each means, and what starts programs."""
 
-import json
 import random
 import sys
 import textwrap
@@ -471,15 +470,6 @@ def test_a_missing_package_has_one_line(tmp_path, monkeypatch):
   ]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_ends_of_lines(end, tmp_path):
-  path = tmp_path / "old.py"
-  path.write_bytes(_KERAS.replace("\n", end).encode() + b"f()")
-  migrated(tmp_path)
-  first = f"import tf_compat_lossscale as tfl{end}tfl.use_keras_2()"
-  assert path.read_bytes().decode().startswith(first)
-
-
 @pytest.mark.parametrize(
   ("select", "ignore", "selected"),
   [
@@ -494,28 +484,9 @@ def test_the_longest_word_decides(select, ignore, selected, tmp_path):
   assert bool(scanned(tmp_path, select=select, ignore=ignore)) == selected
 
 
-def test_codes_are_selected_and_ignored(tmp_path):
-  write(tmp_path, old=f"{_OLD_1}y = tf.train.experimental.LossScale")
-  assert scanned(tmp_path, select=("LS1",)) == {"old.py": ["LS101", "LS101"]}
-  assert scanned(tmp_path, ignore=("LS1", "LS204")) == {"old.py": ["LS201"]}
-
-
 # Python 2.
 
 _PORT = ": if this is Python 2, run 2to3 first"
-
-
-def test_python_2_after_a_magic(tmp_path):
-  cells = [
-    {"cell_type": "code", "source": source}
-    for source in (_OLD, "%matplotlib inline\nprint 'x'")
-  ]
-  (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
-  report = scanner.scan([str(tmp_path)])
-  assert "LS101" in {each.code for each in report.findings}
-  (error,) = report.errors
-  assert ":cell 2: cannot be parsed: line 2: Missing paren" in error
-  assert error.endswith(_PORT)
 
 
 @pytest.mark.parametrize(
