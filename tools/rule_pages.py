@@ -54,9 +54,7 @@ def _format_section(rule: rules.Rule) -> str:
     lambda match: f"[{match[0]}](#{match[0].lower()})",
     rule.explanation,
   )
-  section = (
-    f"\n## {rule.code}: {rule.name} {{#{rule.code.lower()}}}\n\n{text}\n"
-  )
+  section = f"\n## {rule.code}\n\n**{rule.name}.** {text}\n"
   before, after = rule.examples[0]
   if before != after:
     lines = difflib.ndiff(before.splitlines(), after.splitlines())
