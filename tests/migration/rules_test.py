@@ -352,6 +352,13 @@ def test_what_may_be_a_legacy_name_is_left_to_the_user(text, state):
   assert not [f for f in report.changes if f.before != f.after]
 
 
+def test_a_module_that_is_imported_by_its_name_moves():
+  text = "import importlib\nx = importlib.import_module('tensorflow.{}')\n"
+  assert edited(text.format("contrib.mixed_precision")) == text.replace(
+    "tensorflow.{}", "tf_compat_lossscale.contrib"
+  )
+
+
 def test_a_module_by_getattr_is_followed():
   text = "import tensorflow as tf\nx = getattr(tf.train, 'experimental')"
   assert "tfl.LossScale" in edited(f"{text}.LossScale\n")

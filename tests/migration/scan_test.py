@@ -404,6 +404,27 @@ def test_a_ported_program_keeps_its_optimizers(start, tmp_path):
   assert "install" not in migrated(tmp_path)["new.py"]
 
 
+def test_a_ported_program_keeps_its_behavior(tmp_path):
+  start = "import tensorflow.compat.v1 as tf\nimport tf_compat_lossscale\n"
+  new = f"{start}opt = tf.train.AdamOptimizer()\n"
+  keras_3 = f"{_TF}from tf_compat_lossscale import keras\n"
+  keras_3 += (
+    "opt = keras.Keras3LossScaleOptimizer(tf.keras.optimizers.Adam())\n"
+  )
+  write(tmp_path, new=new, keras_3=keras_3, old=_OLD_1, other=_OLD_1)
+  files = migrated(tmp_path)
+  assert (files["new.py"], files["keras_3.py"]) == (new, keras_3)
+
+
+def test_a_library_that_was_migrated_alone_needs_the_calls(tmp_path):
+  names = "tf.train.AdamOptimizer(), tf.train.experimental.LossScale"
+  model = f"{_TF}def f(): return {names}\n"
+  write(tmp_path, {"lib/__init__": "", "lib/model": model})
+  assert "compat.v1" in migrated(tmp_path)["lib/model.py"]
+  write(tmp_path, main=f"from lib import model\n{_MAIN}")
+  assert "disable_v2_behavior" in migrated(tmp_path)["main.py"]
+
+
 def test_keras_by_itself_is_keras_2(tmp_path):
   text = f"import keras\n{_OLD_1}"
   write(tmp_path, old=text)

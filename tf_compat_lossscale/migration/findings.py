@@ -89,8 +89,7 @@ class Report(NamedTuple):
       no findings.
     tensorflow: 1 or 2: what most of the files mean; None if none imports
       TensorFlow.
-    reason: How many files mean that, with the name that told first and its
-      place; "" if no name tells.
+    reason: The first name that told, with its place; "" if no name tells.
   """
 
   files: int

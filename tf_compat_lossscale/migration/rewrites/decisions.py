@@ -32,9 +32,10 @@ def decide(
     if not file.imports_tensorflow:
       decisions[file.path] = contexts.Decision(None)
     elif decision.tensorflow is None:
+      is_ported = file.imports_package and not file.legacy
       decisions[file.path] = contexts.Decision(
         1 if file.imports_compat_v1 else most,
-        stays_eager=most == 2 and file.imports_compat_v1,
+        stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
       )
   return decisions
 

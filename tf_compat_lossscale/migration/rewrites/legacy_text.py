@@ -24,6 +24,12 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import sources
 
+_LEFT = """\
+def make_scale(tf):
+  return tf.train.experimental.FixedLossScale(8.0)
+
+scale = eval("tf.train.experimental.LossScale")
+"""
 _FORMS = ("getattr", "hasattr", "module", "text", "unknown")
 _IMPORTERS = ("import_module", "importlib.import_module")
 
@@ -45,18 +51,7 @@ import tensorflow.compat.v1 as tf
 Scale = getattr(tfl, "DynamicLossScale", None)
 """,
   ),
-  (
-    """\
-import importlib
-
-contrib = importlib.import_module("tensorflow.contrib.mixed_precision")
-""",
-    """\
-import importlib
-
-contrib = importlib.import_module("tf_compat_lossscale.contrib")
-""",
-  ),
+  (_LEFT, _LEFT),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the legacy names in strings, of unknown objects, and as values."""

@@ -23,7 +23,7 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 
 def evaluate(model, x):
-  return model.predict_classes(x)
+  return model.predict_proba(x), model.predict_classes(x)
 """
 _SURE = ("experimental_run_v2",)  # No other library has it.
 _BY_HAND = {

@@ -28,7 +28,7 @@ _FACTS = {
   # `tensorflow.compat.v1.keras` is empty with Keras 3.
   "keras 2": re.compile(
     r"^tensorflow\.compat\.v1\.keras|^tf_compat_lossscale\.keras"
-    r"($|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
+    r"($(?![\s\S]*\.Keras3)|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
     re.MULTILINE,
   ),
   # What `migrate` makes of names for which `run` chooses Keras 2.
@@ -110,7 +110,11 @@ def find_needs(
     if is_always or file is start
   }
   means_1 = [file for file in read if file.tensorflow == 1]
-  was_graph = any(not f.context.decision.stays_eager for f in means_1)
+  was_graph = any(
+    not f.context.decision.stays_eager
+    or (f.imports_package and f.has_names_of_compat_v1)
+    for f in means_1
+  )
   if start is None:
     was_graph |= "graph" in facts
   elif start.tensorflow is not None:

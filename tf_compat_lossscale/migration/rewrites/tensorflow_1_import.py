@@ -3,9 +3,10 @@
 
 `import tensorflow` is TensorFlow 2 today. Its names and what they do differ
 from those of TensorFlow 1, which `tensorflow.compat.v1` still has. A file with
-names of one TensorFlow means that one. A file without follows most of the other
-files, because `tf.Variable` and `tf.nn.dropout` are two things. A file with
-names of both is left to you. `--tf1` and `--tf2` decide for all files.
+names of one TensorFlow means that one. A file without, which imports plain
+`tensorflow` and not this package, follows most of the other files, because
+`tf.Variable` and `tf.nn.dropout` are two things. A file with names of both is
+left to you. `--tf1` and `--tf2` decide for all files.
 """
 
 from __future__ import annotations
