@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tries programs of public repositories, which are on this disk, on TensorFlow.
 
-  STRANGERS=FOLDER python tools/strangers.py [--only NAME] [--list] [--write]
+  STRANGERS=FOLDER python tools/strangers.py [--only NAME] [--list] [--page]
 
 Each program of `strangers_table/` starts under `tf-lossscale run` and saves,
 goes on from its checkpoint, and starts once more in plain Python after
@@ -41,8 +41,10 @@ from strangers_table import Program  # noqa: E402
 from tf_compat_lossscale import checkpoint  # noqa: E402
 
 STAND_INS = ROOT / "tools" / "strangers_table" / "stand_ins"
-PAGE = ROOT / "docs" / "old-programs.md"
-BEGIN = "<!-- strangers: `make strangers` writes the rows from here -->"
+PAGE = ROOT / "docs" / "public-programs.md"
+BEGIN = (
+  "<!-- strangers: `make strangers ARGS=--page` writes the rows from here -->"
+)
 END = "<!-- strangers: to here -->"
 # What this package says if a program bypasses its loss scale.
 _BYPASS = "apply_gradients: compute_gradients was not called"
@@ -322,8 +324,6 @@ class Trial:
     if self.program.prepare is not None:
       self.program.prepare(self.folder / "repo", work)
     shutil.copytree(self.folder / "repo", self.folder / "migrated")
-    # A clone has this folder, by which `migrate` knows where the project ends.
-    (self.folder / "migrated" / ".git").mkdir(exist_ok=True)
     shutil.copytree(work, self.folder / "migrated_work")
 
   def set_counters(self) -> None:
@@ -451,7 +451,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
   )
   parser.add_argument("--list", action="store_true", help="list the programs")
   parser.add_argument(
-    "--write", action="store_true", help=f"write the rows into docs/{PAGE.name}"
+    "--page", action="store_true", help=f"write the rows into docs/{PAGE.name}"
   )
   parser.add_argument(
     "--keep",
@@ -526,7 +526,7 @@ def main(
     folder = pathlib.Path(place).expanduser().absolute()
     if not folder.is_dir():
       raise MistakeError(f"STRANGERS={place}: there is no such folder")
-    if options.write:
+    if options.page:
       merge_rows(page.read_text("utf-8"), [])
     release = importlib.metadata.version("tensorflow")
     if not any(find_clone(folder, program.repository) for program in chosen):
@@ -545,7 +545,7 @@ def main(
       print(
         f"{program.name}: {time.monotonic() - began:.0f} s", file=sys.stderr
       )
-      if options.write and row.was_tried:
+      if options.page and row.was_tried:
         page.write_text(merge_rows(page.read_text("utf-8"), [text]), "utf-8")
     return int(failed)
   except MistakeError as error:

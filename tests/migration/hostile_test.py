@@ -13,7 +13,6 @@ import helpers
 import pytest
 
 from tf_compat_lossscale._core import whole_files
-from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import scanner
 
 pytestmark = pytest.mark.any_release
@@ -150,34 +149,6 @@ def test_bad_files_do_not_keep_good_ones_from_edits(hostile):
   assert again == (2, [], err)
 
 
-def test_files_that_may_not_be_read_or_written(tmp_path, monkeypatch, capsys):
-  monkeypatch.chdir(tmp_path)
-  for name in ("a.py", "b.py", "c.py"):
-    (tmp_path / name).write_text(_BEFORE)
-  open_file = open
-
-  def refuse(path, mode="r", *args, **kwargs):
-    # The superuser may do all.
-    name = os.path.basename(path) if isinstance(path, str) else ""
-    if name == "a.py" or (name == "b.py" and "+" in mode):
-      raise PermissionError(13, "Permission denied", path)
-    return open_file(path, mode, *args, **kwargs)
-
-  monkeypatch.setattr("builtins.open", refuse)
-  words = ["migrate", "--write", "a.py", "b.py", "c.py"]
-  assert cli.main(words) == 2
-  out, err = capsys.readouterr()
-  assert out == "c.py: rewritten\n"
-  assert sorted(err.splitlines()) == [
-    "tf-lossscale: a.py: Permission denied",
-    "tf-lossscale: b.py: not written: Permission denied",
-  ]
-  monkeypatch.undo()
-  texts = [(tmp_path / name).read_text() for name in ("a.py", "b.py", "c.py")]
-  assert texts == [_BEFORE, _BEFORE, _AFTER]
-  assert len(list_files(tmp_path)) == 3
-
-
 def test_no_room_for_a_file(tmp_path):
   paths = fill(tmp_path, 2)
   paths[0].write_text(_BEFORE + "# long\n" * 999)
@@ -194,38 +165,6 @@ def test_no_room_for_a_file(tmp_path):
   assert paths[0].read_text().startswith(_BEFORE)
   assert paths[1].read_text() == _AFTER
   assert len(list_files(tmp_path)) == 2
-
-
-@pytest.mark.parametrize("moment", ["before", "in", "after"])
-def test_interrupts(moment, tmp_path, monkeypatch, capsys):
-  monkeypatch.chdir(tmp_path)
-  paths = fill(tmp_path, 3)
-  replace, fsync = whole_files.replace_file, os.fsync
-  calls = []
-
-  def interrupt_sync(descriptor):
-    fsync(descriptor)
-    if len(calls) == 2 and moment == "in":
-      raise KeyboardInterrupt
-
-  def interrupt(path, data):
-    calls.append(path)
-    if len(calls) == 2 and moment == "before":
-      raise KeyboardInterrupt
-    replace(path, data)
-    if len(calls) == 2 and moment == "after":
-      raise KeyboardInterrupt
-
-  monkeypatch.setattr(os, "fsync", interrupt_sync)
-  monkeypatch.setattr(whole_files, "replace_file", interrupt)
-  assert cli.main(["migrate", "--write", "."]) == 130
-  out, err = capsys.readouterr()
-  assert err == "tf-lossscale: interrupted\n"
-  assert out.count("rewritten") == 1
-  done = 2 if moment == "after" else 1
-  texts = [path.read_text() for path in paths]
-  assert texts == [_AFTER] * done + [_BEFORE] * (3 - done)
-  assert len(list_files(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("moment", ["made", "replaced"])
@@ -300,21 +239,6 @@ def test_long_chains(kind, tmp_path):
   assert time.process_time() - start < 10
   assert not report.errors
   assert "LS101" in {finding.code for finding in report.findings}
-
-
-def test_two_at_once(tmp_path):
-  paths = fill(tmp_path, 60)
-  processes = [start(tmp_path, "migrate", "--write", ".") for _ in range(2)]
-  for status, out, err in list(map(end, processes)):
-    assert all(line.endswith("train.py: rewritten") for line in out)
-    if not out and all("nothing to change" in line for line in err):
-      assert status == 0  # The other one was done before this one began.
-      continue
-    assert status == (2 if err else 0)
-    for line in err:
-      assert re.search(r"train\.py: left alone: another program cha", line)
-  assert {path.read_text() for path in paths} == {_AFTER}
-  assert len(list_files(tmp_path)) == len(paths)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,14 @@ import helpers
 import pytest
 
 from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration.edits import Edit
 
 pytestmark = pytest.mark.any_release
+
+_EDITED = scanner.Options(edited=(findings.MIGRATE,))
 
 
 def notebook_of(*sources, **metadata):
@@ -37,7 +40,10 @@ def read(notebook):
   ("source", "text"),
   [
     ("x = 1", "x = 1"),
-    ("%time x", "#      "),
+    ("%time x = 1", "0   ; x = 1"),
+    ("%timeit -n 10 x", "0           ; x"),
+    ("%time for x in y: x", "#                  "),
+    ("%tensorflow_version 1.x", "#                      "),
     ("%matplotlib inline\nx", "#                 \nx"),
     ("!ls\nx", "#  \nx"),
     ("x?", "# "),
@@ -84,16 +90,15 @@ def test_positions_are_those_in_cells():
 @pytest.mark.parametrize(
   ("data", "reason"),
   [
-    (b"", "Expecting value: line 1"),
-    (b'{"cells": [}', "Expecting value: line 1 column 12"),
+    (b"", "no JSON: line 1, column 1"),
+    (b'{"cells": [}', "no JSON: line 1, column 12"),
     (b"[]", "it has no list of cells"),
     (b"{}", "it has no list of cells"),
-    (b'{"cells": [1]}', "'int' object is not subscriptable"),
-    (b'{"cells": [{"cell_type": "code"}]}', "'source'"),
+    (b'{"cells": [1]}', "it is not as Jupyter writes it"),
+    (b'{"cells": [{"cell_type": "code"}]}', "it is not as Jupyter writes"),
     (b'{"worksheets": [1]}', "its format is older than 4: open and save it"),
-    (b'{"cells": [{"cell_type": "code", "source": [1]}]}', "sequence item 0"),
-    (b'{"cells": []\xe9}', "'utf-8' codec can't decode"),
-    (b"[" * 100_000, "maximum recursion depth"),
+    (b'{"cells": []\xe9}', "it is not as Jupyter writes it"),
+    (b"[" * 100_000, "it is not as Jupyter writes it"),
     (
       b'{"cells": [], "metadata": {"kernelspec": {"language": "R"}}}',
       "its language is R",
@@ -153,11 +158,6 @@ def test_magics_take_no_edit(edit):
   assert document.replace([Edit(7, 8, "y")])
 
 
-def test_a_notebook_without_code_takes_no_edit():
-  with pytest.raises(documents.DocumentError, match=r"^x.ipynb: .* no code"):
-    read(notebook_of()).replace([Edit(0, 0, "x")])
-
-
 def test_a_notebook_is_migrated_as_one_file():
   notebook = notebook_of(
     [
@@ -166,9 +166,9 @@ def test_a_notebook_is_migrated_as_one_file():
       "import tensorflow as tf",
     ],
     "%%bash\nls",
-    "scale = tf.train.experimental.FixedLossScale(8)\n%time x\ntf.Session()",
+    "%time scale = tf.train.experimental.FixedLossScale(8)\ntf.Session()",
   )
-  report = scanner.scan_text(write(notebook), "x.ipynb", plan=scanner.Plan())
+  report = scanner.scan_text(write(notebook), "x.ipynb", _EDITED)
   (change,) = report.changes
   assert not change.left and not report.errors
   assert [
@@ -177,10 +177,25 @@ def test_a_notebook_is_migrated_as_one_file():
     "%matplotlib inline\n!pip install x\nimport tf_compat_lossscale as "
     "tfl\nimport tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()",
     "%%bash\nls",
-    "scale = tfl.FixedLossScale(8)\n%time x\ntf.Session()",
+    "%time scale = tfl.FixedLossScale(8)\ntf.Session()",
   ]
-  again = scanner.scan_text(change.after, "x.ipynb", plan=scanner.Plan())
+  again = scanner.scan_text(change.after, "x.ipynb", _EDITED)
   assert not again.changes
+
+
+def test_lines_that_ask_for_an_old_tensorflow():
+  notebook = notebook_of(
+    "%tensorflow_version 1.x\n!pip install -q 'tensorflow-gpu==1.15'",
+    "%%bash\npip install tensorflow==2.3 x",
+    "!pip install tensorflow==2.15 tensorflow_hub==0.1\n%tensorflow_version 2",
+    "import tensorflow as tf\ntf.train.experimental.LossScale",
+  )
+  report = scanner.scan_text(write(notebook), "x.ipynb", _EDITED)
+  found = [f for f in report.findings if f.code == "LS305"]
+  assert [(f.cell, f.line) for f in found] == [(1, 1), (1, 2), (2, 2), (3, 2)]
+  assert {f.state for f in found} == {findings.BY_HAND}
+  # Without other names, such a line tells which TensorFlow there is.
+  assert b"import tensorflow.compat.v1 as tf" in report.changes[0].after
 
 
 if __name__ == "__main__":

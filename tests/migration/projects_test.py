@@ -9,13 +9,11 @@ release that the file names. Today, the commands must print the same lines under
 
 import functools
 import json
-import os
 import re
 import shlex
 import shutil
 
 import helpers
-import legacy_processes
 import legacy_runner
 import pytest
 
@@ -154,29 +152,11 @@ def run_forked(project, command, *options):
   return done.stdout.splitlines()
 
 
-def run_process(project, command, *before):
-  """Runs a command in a process of its own; returns the lines it prints."""
-  path, args = prepare_command(project, command)
-  folders = [str(helpers.ROOT), *([str(path)] if path else [])]
-  env = {"PYTHONPATH": os.pathsep.join(folders)}
-  status, out, err = legacy_processes.plain(*before, *args, cwd=project, **env)
-  assert status == 0, out + err
-  return out.splitlines()
-
-
 def check_prints(name, run_command, project, *options):
   """Checks that all commands of a project print what they should."""
   for row in _EXPECTED[name]:
     printed = run_command(project, row["command"], *options)
     assert printed == row["printed"], row["command"]
-
-
-@pytest.mark.thorough
-@pytest.mark.any_release
-@pytest.mark.parametrize("name", ["console_scripts", "run_as_module"])
-def test_runs_untouched_in_a_process(name, tmp_path):
-  run = ("-m", "tf_compat_lossscale", "run")
-  check_prints(name, run_process, copy_project(name, tmp_path), *run)
 
 
 @pytest.mark.thorough
@@ -188,17 +168,6 @@ def test_runs_untouched(name, tmp_path):
 @pytest.mark.any_release  # The test above runs the commands on all releases.
 def test_runs_migrated(name, migrated):
   check_prints(name, run_forked, migrated, "--plain")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-  "name",
-  # Whatever TensorFlow does when it is imported can matter here: a console
-  # script, an entry that does not import it, a notebook, and two entries.
-  ["console_scripts", "entry_without_tensorflow", "notebook", "two_programs"],
-)
-def test_runs_migrated_in_a_process(name, migrated):
-  check_prints(name, run_process, migrated)
 
 
 @pytest.mark.any_release

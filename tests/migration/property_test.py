@@ -31,7 +31,7 @@ _SETTINGS = hypothesis.settings(
   report_multiple_bugs=False,
   suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
-_OPTIONS = scanner.Options(target=(2, 21))
+_OPTIONS = scanner.Options(target=(2, 21), edited=(findings.MIGRATE,))
 
 
 def run(source, is_old):
@@ -45,7 +45,7 @@ def run(source, is_old):
 
 def migrate(path):
   """Writes the edits of a file; returns the report, and findings left."""
-  report = scanner.scan([str(path)], _OPTIONS, scanner.Plan())
+  report = scanner.scan([str(path)], _OPTIONS)
   left = []
   for change in report.changes:
     whole_files.replace_file(change.path, change.after)

@@ -3,6 +3,7 @@
 
 import ast
 import importlib
+import json
 import re
 import textwrap
 
@@ -12,11 +13,13 @@ import pytest
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import scanner
 
 pytestmark = pytest.mark.any_release
 
+_EDITED = scanner.Options(edited=(findings.MIGRATE,))
 _RULES = rules.list_rules()
 _EXAMPLES = [
   pytest.param(rule.code, example, id=f"{rule.code}-{i}")
@@ -27,7 +30,7 @@ _EXAMPLES = [
 
 def plan(data, name):
   """Returns the changes of a program."""
-  return scanner.scan_text(data, name, plan=scanner.Plan()).changes
+  return scanner.scan_text(data, name, _EDITED).changes
 
 
 def edited(text, name="program.py"):
@@ -56,13 +59,14 @@ def test_examples(code, example, monkeypatch):
   if code == "LS303":  # Of a Python without Keras 2.
     monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
   before, after = example
+  if code == "LS305":
+    cells = [{"cell_type": "code", "source": before}]
+    data = json.dumps({"cells": cells}).encode()
+    report = scanner.scan_text(data, "x.ipynb")
+    assert code in {finding.code for finding in report.findings}
+    return
   assert code in codes_in(before, target=(2, 21))
   assert edited(before) == after
-
-
-def test_rules_are_documented():
-  for rule in _RULES:
-    assert rule.summary.endswith(".") and rule.explanation and rule.examples
 
 
 @pytest.mark.parametrize(
@@ -303,36 +307,6 @@ def test_offered_edits(tmp_path, capsys):
   assert cli.main(["scan", str(path)]) == 0
 
 
-def test_names_in_strings_are_left_to_the_user(tmp_path, capsys):
-  path = tmp_path / "old.py"
-  text = 'import mock\nmock.patch("tensorflow.train.experimental.LossScale")\n'
-  path.write_text(text)
-  assert cli.main(["migrate", "--write", str(path)]) == 0
-  assert path.read_text() == text
-  assert "LS103" in capsys.readouterr().err
-  assert cli.main(["scan", str(path)]) == 1
-
-
-@pytest.mark.parametrize(
-  "call",
-  [
-    "tf.name_scope(None, 'a', [x])",
-    "tf.name_scope(None, default_name='a')",
-    "tf.reduce_sum(x, keep_dims=True)",
-    "tf.nn.dropout(x, keep_prob=0.5)",
-    "tf.argmax(x, dimension=0)",
-  ],
-)
-def test_calls_that_only_tensorflow_1_takes(call):
-  text = f"import tensorflow as tf\ntf.train.experimental.LossScale\n{call}\n"
-  assert "import tensorflow.compat.v1 as tf" in edited(text)
-  plain = text.replace("name_scope(None, 'a', [x])", "name_scope('a')")
-  for new in ("default_name='a'", "keep_dims=True", "keep_prob=0.5"):
-    plain = plain.replace(f", {new}", "")
-  plain = plain.replace("dimension=", "axis=")
-  assert "compat.v1" not in edited(plain)
-
-
 def test_keywords_name_nvidias_switch():
   text = """\
     import os
@@ -343,6 +317,51 @@ def test_keywords_name_nvidias_switch():
   assert "honor_environment()" in edited(textwrap.dedent(text))
   text = "env = dict(os.environ, TF_ENABLE_AUTO_MIXED_PRECISION='1')\n"
   assert codes_in("import os\n" + text) == ["LS205"]
+
+
+@pytest.mark.parametrize(
+  ("text", "state"),
+  [
+    ("from mylib import tf\nx = tf.train.experimental.LossScale", "offered"),
+    ("from mylib import train\nx = train.experimental.LossScale()", "offered"),
+    ("import m\nm.tf.mixed_precision.experimental.FixedLossScale", "offered"),
+    ("from mylib import *\nx = tf.train.experimental.LossScale", "offered"),
+    ("from tensorflow import *\nx = train.experimental.LossScale", "offered"),
+    ("from tensorflow.train import *\nexperimental.LossScale()", "offered"),
+    ("import tensorflow as tf\nf(tf.train.experimental)", "by hand"),
+    ("import tensorflow as tf\nx = {1: tf.train.experimental}", "by hand"),
+    (
+      "import tensorflow as tf\nf(getattr(tf.train, 'experimental'))",
+      "by hand",
+    ),
+    ("import tensorflow as tf\neval('tf.train.experimental.get(8)')", None),
+    ("eval('tf.train.experimental.LossScale(8)')", "by hand"),
+    ("exec('x = 1\\nx = tf.train.experimental.LossScale(8)')", "by hand"),
+    ("import tensorflow as tf\nE = tf.train.experimental\nE.PythonState", None),
+    ("import tensorflow as tf\nhasattr(tf.train, 'experimental')", None),
+    ("import tensorflow as tf\ntf.train.experimental.PythonState", None),
+    ("import mylib\nmylib.LossScale(8)\nx.LossScale", None),
+    ("mock.patch('tensorflow.train.experimental.LossScale')", "by hand"),
+  ],
+)
+def test_what_may_be_a_legacy_name_is_left_to_the_user(text, state):
+  text = f"import tf_compat_lossscale\n{text}\n"
+  report = scanner.scan_text(text.encode(), "program.py", _EDITED)
+  found = [f.state for f in report.findings if f.code == "LS103"]
+  assert found == ([state] if state else [])
+  assert not [f for f in report.changes if f.before != f.after]
+
+
+def test_a_module_that_is_imported_by_its_name_moves():
+  text = "import importlib\nx = importlib.import_module('tensorflow.{}')\n"
+  assert edited(text.format("contrib.mixed_precision")) == text.replace(
+    "tensorflow.{}", "tf_compat_lossscale.contrib"
+  )
+
+
+def test_a_module_by_getattr_is_followed():
+  text = "import tensorflow as tf\nx = getattr(tf.train, 'experimental')"
+  assert "tfl.LossScale" in edited(f"{text}.LossScale\n")
 
 
 def test_imports_name_what_is_there():

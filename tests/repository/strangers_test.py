@@ -96,7 +96,7 @@ def test_a_program_in_all_stages(program, tmp_path, capsys):
   page = tmp_path / "page.md"
   page.write_text(_PAGE)
   status, cells, _ = run(
-    *(capsys, program, "--write", f"--keep={tmp_path / 'keep'}"), page=page
+    *(capsys, program, "--page", f"--keep={tmp_path / 'keep'}"), page=page
   )
   assert status == 0, cells
   assert cells[0] == "owner/project, `train.py`"
@@ -153,11 +153,21 @@ def test_what_cannot_be_tried(program, clones, capsys):
   assert (row.start, row.was_tried) == ("not on this disk", False)
 
 
-def test_mistakes_are_one_line(program, capsys, monkeypatch):
-  status, _, err = run(capsys, program, "--only=other")
-  assert (status, err.count("\n")) == (2, 1)
-  assert "--only=other: no program has this name: tiny" in err
-  for place, said in (("", "is not set"), ("/no/such", "no such folder")):
+def test_mistakes_are_one_line(program, tmp_path, capsys, monkeypatch):
+  page = tmp_path / "page.md"
+  page.write_text("# No table\n")
+  for arguments, said in (
+    (["--only=other"], "--only=other: no program has this name: tiny"),
+    (["--page"], "the page needs the lines"),
+  ):
+    status, _, err = run(capsys, program, *arguments, page=page)
+    assert (status, err.count("\n")) == (2, 1)
+    assert said in err
+  for place, said in (
+    ("", "is not set"),
+    ("/no/such", "no such folder"),
+    (str(tmp_path / "stand_ins"), "nothing was tried: clones are expected"),
+  ):
     monkeypatch.setenv("STRANGERS", place)
     status, _, err = run(capsys, program)
     assert (status, err.count("\n")) == (2, 1)

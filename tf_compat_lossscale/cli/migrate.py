@@ -60,6 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
   if arguments.list:
     return scan.list_codes()
   from tf_compat_lossscale.cli import reports
+  from tf_compat_lossscale.migration import findings
 
   for option in ("check", "diff"):
     if arguments.write and getattr(arguments, option):
@@ -67,7 +68,8 @@ def execute(arguments: argparse.Namespace) -> int:
   if arguments.write and selection.STANDARD_INPUT in arguments.paths:
     raise errors.Mistake("--write needs a file, and - is standard input")
   data = selection.read_standard_input(arguments)
-  report = selection.read(arguments, data, arguments.offered)
+  edited = (findings.MIGRATE, *([findings.OFFERED] * arguments.offered))
+  report = selection.read(arguments, data, edited)
   run = _Run(arguments, terminal.Printer(sys.stdout))
   with terminal.allow_closed_pipe():
     if selection.STANDARD_INPUT not in arguments.paths:

@@ -140,6 +140,10 @@ def write_summary(
       if count
     )
     line += f": {places} in {terminal.number(touched, 'file')}: {states}"
+  if report.findings:
+    code = min(finding.code for finding in report.findings)
+    page = f"docs/codes/index.md#{code.lower()}"
+    printer.print(f"what the codes mean: {page}")
   printer.print((line, "bold"))
   made = count_states(report.findings)[findings.MIGRATE]
   if made:

@@ -47,15 +47,15 @@ def list_codes() -> int:
   Returns:
     The exit status.
   """
-  from tf_compat_lossscale.migration import rule_states
   from tf_compat_lossscale.migration import rules
+  from tf_compat_lossscale.migration import scanner
 
   printer = terminal.Printer(sys.stdout)
   rows = [
     (
       rule.code,
       rule.name,
-      ", ".join(rule_states.find_states(rule)),
+      ", ".join(scanner.find_states(rule)),
       rule.summary,
     )
     for rule in rules.list_rules()

@@ -99,15 +99,14 @@ def _parse_report_file(path: str) -> str:
 
 
 def read(
-  arguments: argparse.Namespace, data: bytes = b"", offered: bool | None = None
+  arguments: argparse.Namespace, data: bytes = b"", edited: tuple[str, ...] = ()
 ) -> findings.Report:
   """Reads the sources that the command line selects.
 
   Args:
     arguments: The arguments of the command line.
     data: The bytes of standard input, if that is selected.
-    offered: Whether to plan the edits that are offered, too; None to plan no
-      edits.
+    edited: The states of the findings whose edits are planned.
 
   Raises:
     Mistake: An argument is wrong, or there is no such file or folder.
@@ -115,14 +114,13 @@ def read(
   from tf_compat_lossscale.migration import findings
   from tf_compat_lossscale.migration import scanner
 
-  plan = None if offered is None else scanner.Plan(offered)
-  options = _read_options(arguments)
+  options = _read_options(arguments)._replace(edited=edited)
   try:
     if STANDARD_INPUT in arguments.paths:
       name = arguments.stdin_filename or STANDARD_INPUT
-      return scanner.scan_text(data, name, options, plan)
+      return scanner.scan_text(data, name, options)
     with terminal.show_progress("Reading") as progress:
-      return scanner.scan(arguments.paths, options, plan, progress)
+      return scanner.scan(arguments.paths, options, progress)
   except findings.ScanError as error:
     raise errors.Mistake(errors.as_line(error)) from None
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds what the files of a call of `scan` or `migrate` tell of each other.
 
-The files are taken for the programs that their start files start. A start file
-asks for `__main__`, calls `app.run`, is a notebook or a test, or is a script
-that no other file imports. It gets the calls that a program must make first.
+The files are taken for the programs that their start files start: see
+`start_needs.starts_program`. A start file gets the calls that a program must
+make first. A file that no start file imports belongs to the start files in its
+folder, or else to those in the nearest folder around it, or else to all.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ import os
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import import_graph
-from tf_compat_lossscale.migration.rewrites import missing_package
-from tf_compat_lossscale.migration.rewrites import start_files
+from tf_compat_lossscale.migration.rewrites import absent_names
+from tf_compat_lossscale.migration.rewrites import decisions as decisions_lib
 from tf_compat_lossscale.migration.rewrites import start_needs
-from tf_compat_lossscale.programs import which_tensorflow
 
 
 class Call:
@@ -49,9 +49,13 @@ class Call:
       decisions: What was decided before the files were edited.
     """
     self._graph, self._nvidia_switch = graph, nvidia_switch
-    self.decisions = decisions or _decide(files, tensorflow)
+    self.decisions = decisions or decisions_lib.decide(files, tensorflow)
     self._of = {file.path: file for file in files}
-    self._using = [file.path for file in files if file.imports_tensorflow]
+    self._using = [
+      file.path
+      for file in files
+      if file.imports_tensorflow or file.imports_package
+    ]
     for file in files:
       own = graph.imports[file.path].values()
       file.context = contexts.Context(
@@ -60,38 +64,41 @@ class Call:
         frozenset().union(*own),
         file.path in graph.importers,
       )
-    self._traits = {f.path: start_needs.find_traits(f) for f in files}
-    reaches = self._find_programs()
-    self._set_needs(reaches)
-    for path, packages in missing_package.find_packages(files).items():
+    self._traits = {file: start_needs.find_traits(file) for file in files}
+    self._set_needs(self._find_programs())
+    for path, packages in absent_names.find_packages(files).items():
       file = self._of[path]
       file.context = file.context._replace(packages=tuple(packages))
 
-  @property
-  def tensorflow(self) -> int | None:
-    """What most of the files mean; None if none uses TensorFlow."""
+  def summarize(self) -> tuple[int | None, str]:
+    """Returns what most of the files mean, and the first name that told.
+
+    Returns:
+      None if no file uses TensorFlow; "" if no name told.
+    """
     told = [each.tensorflow for each in self.decisions.values()]
     if not any(told):
-      return None
-    return 1 if told.count(1) > told.count(2) else 2
-
-  @property
-  def reason(self) -> str:
-    """The first name that told what most of the files mean, or ""."""
-    most = self.tensorflow
-    for each in self.decisions.values():
-      if each.tensorflow == most and each.reason:
-        return each.reason
-    return ""
+      return None, ""
+    most = 1 if told.count(1) > told.count(2) else 2
+    reasons = (
+      each.reason
+      for each in self.decisions.values()
+      if each.tensorflow == most and each.reason
+    )
+    return most, next(reasons, "")
 
   def _find_programs(self) -> dict[str, set[str]]:
     """Returns the start files, each with the files of its program."""
-    reaches = {}
+    reaches, means = {}, {}
     for path, file in self._of.items():
-      if start_files.starts(file, self._of):
+      if start_needs.starts_program(file, self._of):
         reach = self._graph.find_below([path]) & self._of.keys()
         if not reach.isdisjoint(self._using):
           reaches[path] = reach
+          told = file.tensorflow or min(
+            (self._of[p].tensorflow or 2 for p in reach), default=2
+          )
+          means[path] = (None, told)
     # Programs load modules in other ways than by an import, too.
     of_folder: dict[str, list[str]] = {}
     for path in reaches:
@@ -101,24 +108,24 @@ class Call:
       folder = os.path.dirname(os.path.abspath(path))
       while folder not in of_folder and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
-      # The nearest start files, or all.
       for start in of_folder.get(folder, list(reaches)):
-        if self._of[path].tensorflow in (None, self._of[start].tensorflow):
+        if self._of[path].tensorflow in means[start]:
           reaches[start].add(path)
     return reaches
 
   def _set_needs(self, reaches: Mapping[str, set[str]]) -> None:
-    """Tells the files what the programs need.
-
-    Args:
-      reaches: The start files, each with the files of its program.
-    """
+    """Tells the files what the programs need."""
     starts: dict[str, list[str]] = {}
     needs: dict[str, contexts.Needs] = {}
     for path, reach in reaches.items():
       found = self._find_needs(reach, self._of[path])
-      for each in [*self._find_earlier(path), path]:
-        needs.setdefault(each, found)
+      for each in self._find_earlier(path):
+        known = needs.get(each, found)  # Of another program in the package.
+        disables = known.disables and found.disables
+        needs[each] = contexts.Needs._make(
+          one or other for one, other in zip(known, found)
+        )._replace(disables=disables and self._of[each].tensorflow != 2)
+      needs[path] = found
       for each in reach:
         starts.setdefault(each, []).append(path)
     restored = {name for found in needs.values() for name in found.restored}
@@ -138,10 +145,9 @@ class Call:
   def _find_needs(
     self, paths: Iterable[str], start: files_lib.File | None = None
   ) -> contexts.Needs:
-    """Returns what some files need of the file that starts their program."""
     files = [self._of[path] for path in sorted(paths)]
-    traits = [self._traits[file.path] for file in files]
-    return start_needs.find_needs(files, traits, start, self._nvidia_switch)
+    read = {file: self._traits[file] for file in files}
+    return start_needs.find_needs(read, start, self._nvidia_switch)
 
   def _find_earlier(self, path: str) -> list[str]:
     """Returns the first file of a package that runs before a file in it.
@@ -154,51 +160,3 @@ class Call:
         found = [init]
       folder = os.path.dirname(folder)
     return found if found != [path] else []
-
-
-def _decide(
-  files: Sequence[files_lib.File], tensorflow: int | None
-) -> dict[str, contexts.Decision]:
-  """Returns which TensorFlow each file means.
-
-  A file without names that tell means what most of the others mean.
-
-  Args:
-    files: The files.
-    tensorflow: 1 or 2 if the user decided.
-  """
-  found = {
-    file.path: contexts.Decision(tensorflow)
-    if tensorflow
-    else _decide_alone(file)
-    for file in files
-    if file.imports_tensorflow
-  }
-  told = [each.tensorflow for each in found.values() if not each.both]
-  most = 1 if told.count(1) > told.count(2) else 2
-  return {
-    file.path: each._replace(tensorflow=each.tensorflow or most)
-    if (each := found.get(file.path))
-    else contexts.Decision(None)
-    for file in files
-  }
-
-
-def _decide_alone(file: files_lib.File) -> contexts.Decision:
-  """Returns which TensorFlow a file means by its own names."""
-  decision = which_tensorflow.decide_for([file.source])
-  of_1 = of_2 = None
-  for sign in decision.signs:
-    if sign.tensorflow == 1 and sign.weight:
-      of_1 = of_1 or sign
-    elif sign.tensorflow == 2 and sign.weight > 1:
-      of_2 = of_2 or sign
-  if of_1 and of_2:
-    return contexts.Decision(2, both=f"{of_1} is of 1, {of_2} of 2")
-  if decision.signs:
-    sign = decision.signs[0]
-    # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
-    return contexts.Decision(
-      decision.tensorflow, str(sign) if sign.weight else ""
-    )
-  return contexts.Decision(1 if "disable_v2_behavior" in file.calls else None)

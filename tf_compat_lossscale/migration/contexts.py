@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 
-_LEGACY = 'keras_optimizers="legacy"'
+# The first name that needs a package, its place, the command that installs the
+# package, and a note.
+Package: TypeAlias = tuple[str, Any, str, str]
 
 
 class Decision(NamedTuple):
@@ -17,11 +20,14 @@ class Decision(NamedTuple):
     tensorflow: 1 or 2; None if the file does not use TensorFlow.
     reason: The name that told, with its place; "" if the other files told.
     both: Names of both, if the file has such: it stays as it is.
+    stays_eager: Whether it uses `tensorflow.compat.v1`, and nothing says that
+      TensorFlow 2's behavior was off.
   """
 
   tensorflow: int | None
   reason: str = ""
   both: str = ""
+  stays_eager: bool = False
 
 
 class Needs(NamedTuple):
@@ -46,16 +52,7 @@ class Needs(NamedTuple):
   @property
   def install(self) -> str:
     """The call of `install()` that puts the names back."""
-    return f"install({_LEGACY if self.optimizers else ''})"
-
-
-class Package(NamedTuple):
-  """A package that is not installed, and the first name that needs it."""
-
-  name: str
-  node: Any
-  command: str
-  note: str
+    return "install({})".format('keras_optimizers="legacy"' * self.optimizers)
 
 
 class Context(NamedTuple):
@@ -71,7 +68,7 @@ class Context(NamedTuple):
       the first one that uses TensorFlow.
     starts: The files that start programs with it -> what these need.
     restored: The names for which a program of the call must call `install()`.
-    packages: The packages of which it has the first name that needs them.
+    packages: The packages that are missing, and that it needs first.
   """
 
   decision: Decision

@@ -55,6 +55,11 @@ class Document:
     """A line for each part of the file that cannot be read."""
     return ()
 
+  @property
+  def magics(self) -> Sequence[tuple[int, str]]:
+    """The parts of the file that are no Python, with their offsets."""
+    return ()
+
   def locate(self, offset: int) -> tuple[int | None, int, int]:
     """Returns where an offset of `text` is.
 
@@ -72,30 +77,42 @@ class Document:
     """
     if not edits:
       return self.data
-    shown = show_path(self.path)
-    data = self._encode(edits_lib.apply(self.text, edits))
-    if data is None or self._encode(self.text) != self.data:
-      raise DocumentError(
-        f"{shown}: cannot be edited: {self._encoding} would change bytes "
-        "outside the edits, or lacks a character"
-      )
-    if _find_encoding(self.path, data) != self._encoding:
-      raise DocumentError(
-        f"{shown}: cannot be edited: the encoding would no longer be declared "
-        "in the first two lines"
-      )
-    return data
+    text = edits_lib.apply(self.text, edits)
+    try:
+      data = self._mark + text.encode(self._encoding)
+      # Some encodings have several bytes for a text. The edits may also move
+      # the line that declares the encoding.
+      if self._encoding == "utf-8" or (
+        self._mark + self.text.encode(self._encoding) == self.data
+        and Document(self.path, data).text == text
+      ):
+        return data
+    except (LookupError, UnicodeError, DocumentError):
+      pass
+    raise self._refuse(
+      f"in {self._encoding}, bytes outside the edits would change, or a "
+      "character is missing"
+    )
+
+  def _refuse(self, reason: str) -> DocumentError:
+    return DocumentError(f"{show_path(self.path)}: cannot be edited: {reason}")
 
   def _decode(self) -> str:
-    """Returns the text of the file's bytes."""
-    self._encoding = _find_encoding(self.path, self.data)
     data = self.data[len(self._mark) :]
     place = show_path(self.path)
+    # Python counts lines as here; tokenize takes "\r" for a part of a line.
+    head = io.BytesIO(_LINE_ENDS.sub(b"\n", self.data[:4096]))
     try:
+      encoding, _ = tokenize.detect_encoding(head.readline)
+      self._encoding = encoding.removesuffix("-sig")
       text = data.decode(self._encoding)
       if self._encoding != "utf-8":
         text.encode("utf-8")  # A few encodings give halves of characters.
       return text
+    except SyntaxError as error:
+      reason = str(error).partition(" for ")[0]
+      if reason.startswith("invalid or missing"):
+        reason = "not UTF-8, and no other encoding is declared"
     except UnicodeDecodeError as error:
       line = _LINE_ENDS.sub(b"\n", data[: error.start]).count(b"\n") + 1
       reason = f"byte 0x{data[error.start]:02x} is not {self._encoding}"
@@ -103,37 +120,6 @@ class Document:
     except (LookupError, ValueError):
       reason = f"not text in the declared encoding ({self._encoding})"
     raise DocumentError(f"{place}: cannot be read: {reason}")
-
-  def _encode(self, text: str) -> bytes | None:
-    """Returns the bytes of a text, or None if they would not give the text."""
-    try:
-      data = text.encode(self._encoding)
-      if self._encoding != "utf-8" and data.decode(self._encoding) != text:
-        return None
-    except (LookupError, UnicodeError):
-      return None
-    return self._mark + data
-
-
-def _find_encoding(path: str, data: bytes) -> str:
-  """Returns the encoding that Python reads a file in.
-
-  Raises:
-    DocumentError: The declared encoding is unknown, or the first lines are no
-      text in it.
-  """
-  # Python counts lines as here; tokenize takes "\r" for a part of a line.
-  head = io.BytesIO(_LINE_ENDS.sub(b"\n", data[:4096]))
-  try:
-    encoding, _ = tokenize.detect_encoding(head.readline)
-  except SyntaxError as error:
-    reason = str(error).partition(" for ")[0]
-    if reason.startswith("invalid or missing"):
-      reason = "not UTF-8, and no other encoding is declared"
-    raise DocumentError(
-      f"{show_path(path)}: cannot be read: {reason}"
-    ) from None
-  return "utf-8" if encoding == "utf-8-sig" else encoding
 
 
 def load(path: str) -> bytes:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 from collections.abc import Sequence
 
 from tf_compat_lossscale.migration import documents
@@ -23,17 +24,14 @@ def edit(
   Edits that overlap those of an earlier finding are left out: the next round
   makes them. If the text with all edits does not parse, each finding is tried
   by itself.
-
-  Args:
-    file: The file.
-    findings: The findings whose edits are wanted, in order.
   """
-  taken: list[edits_lib.Edit] = []
+  taken: list[edits_lib.Edit] = []  # By their place.
   chosen = []
   for finding in findings:
-    if not any(_overlap(a, b) for a in finding.edits for b in taken):
+    if all(_fits(each, taken) for each in finding.edits):
       chosen.append(finding)
-      taken += finding.edits
+      for each in finding.edits:
+        bisect.insort(taken, each)
   edited = _make(file, chosen)
   if edited is not None:
     return edited
@@ -47,22 +45,23 @@ def edit(
   return edited
 
 
-def _overlap(one: edits_lib.Edit, other: edits_lib.Edit) -> bool:
-  """Returns whether only one of two edits can be made; equal ones are one."""
-  return one != other and one.start < other.end and other.start < one.end
+def _fits(edit: edits_lib.Edit, taken: Sequence[edits_lib.Edit]) -> bool:
+  """Returns whether an edit can be made beside others, or is one of them."""
+  at = bisect.bisect_left(taken, edit)
+  nearest = taken[max(at - 1, 0) : at + 1]
+  return edit in nearest or not any(
+    edit.start < other.end and other.start < edit.end for other in nearest
+  )
 
 
 def _make(
   file: files.File, findings: Sequence[findings_lib.Finding]
 ) -> files.File | None:
   """Returns a file with edits; None if it is no longer Python."""
-  edits: list[edits_lib.Edit] = []
-  lines: list[str] = []
-  for finding in findings:
-    edits += [each for each in finding.edits if each not in edits]
-    lines += [each for each in finding.opening if each not in lines]
-  first = min([f.first_import for f in findings if f.opening], default=0)
-  edits[:0] = _make_opening(file, lines, first)
+  lines = list(dict.fromkeys(line for f in findings for line in f.opening))
+  place = min([f.offset for f in findings if f.opening], default=0)
+  edits = _make_opening(file, lines, place)
+  edits += dict.fromkeys(edit for f in findings for edit in f.edits)
   document = file.document
   if not edits:
     return file
@@ -75,21 +74,24 @@ def _make(
 
 
 def _make_opening(
-  file: files.File, lines: Sequence[str], first: int
+  file: files.File, lines: Sequence[str], place: int
 ) -> list[edits_lib.Edit]:
   """Returns the insertions of the lines that a file needs at its start.
 
   Keras is chosen before anything that may import TensorFlow. Other lines stand
   right before the first statement that imports TensorFlow or a module of the
-  program, since the program may set environment variables for TensorFlow.
+  program, since the program may set environment variables for TensorFlow; but
+  not behind the offset `place`.
   """
   if not lines:
     return []
   body = file.source.tree.body
   top = _find_end_of_opening(body)
-  first = max(first, top)
-  own = f"import {files.PACKAGE}"
-  calls = [line for line in lines if not line.startswith(own)]
+  at = file.lines.find_position(place)[0]
+  own = next((i for i, s in enumerate(body) if (s.end_lineno or 0) >= at), 0)
+  first = max(min(file.first_import, own), top)
+  start = f"import {files.PACKAGE}"
+  calls = [line for line in lines if not line.startswith(start)]
   starts_early = any(_EARLY in line for line in calls)
   imported = next(
     (i for i, each in enumerate(body) if files.find_short_name([each])), None
@@ -139,16 +141,14 @@ def _find_end_of_opening(body: Sequence[ast.stmt]) -> int:
   """
   at = 0
   for i, statement in enumerate(body):
-    is_docstring = (
-      i == 0
-      and isinstance(statement, ast.Expr)
-      and isinstance(statement.value, ast.Constant)
-      and isinstance(statement.value.value, str)
-    )
-    is_future = (
-      isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-    )
-    if not (is_docstring or is_future or files.find_short_name([statement])):
+    value = getattr(statement, "value", None)
+    is_docstring = i == 0 and isinstance(statement, ast.Expr)
+    is_future = getattr(statement, "module", "") == "__future__"
+    if not (
+      (is_docstring and isinstance(getattr(value, "value", None), str))
+      or is_future
+      or files.find_short_name([statement])
+    ):
       break
     at = i + 1
   return at

@@ -48,30 +48,23 @@ class Text:
     self._starts = [0, *ends]
     self._is_ascii = text.isascii()
 
-  def find_offset(self, line: int, column: int) -> int:
-    """Returns the offset of a position in a syntax tree.
-
-    Args:
-      line: The line, counted from 1.
-      column: The column, counted from 0, in bytes of UTF-8.
-    """
-    start = self._starts[line - 1]
-    if self._is_ascii:
-      return start + column
-    encoded = self.text[start : start + column].encode("utf-8")
-    return start + len(encoded[:column].decode("utf-8", "ignore"))
-
   def find_span(self, node: Any) -> tuple[int, int]:
-    """Returns the offsets of the start and the end of a node."""
-    if self._is_ascii:
-      return (
-        self._starts[node.lineno - 1] + node.col_offset,
-        self._starts[node.end_lineno - 1] + node.end_col_offset,
-      )
-    return (
-      self.find_offset(node.lineno, node.col_offset),
-      self.find_offset(node.end_lineno, node.end_col_offset),
-    )
+    """Returns the offsets of the start and the end of a node.
+
+    Syntax trees count columns in bytes of UTF-8.
+    """
+    start = self._starts[node.lineno - 1] + node.col_offset
+    end = self._starts[node.end_lineno - 1] + node.end_col_offset
+    if not self._is_ascii:
+      start -= self._count_excess(node.lineno, node.col_offset)
+      end -= self._count_excess(node.end_lineno, node.end_col_offset)
+    return start, end
+
+  def _count_excess(self, line: int, column: int) -> int:
+    """Returns how many bytes more than characters stand before a column."""
+    start = self._starts[line - 1]
+    encoded = self.text[start : start + column].encode("utf-8")[:column]
+    return column - len(encoded.decode("utf-8", "ignore"))
 
   def find_position(self, offset: int) -> tuple[int, int]:
     """Returns the line of an offset and its column, both counted from 1."""

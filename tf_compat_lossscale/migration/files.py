@@ -9,7 +9,6 @@ import functools
 import os
 import re
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
@@ -17,22 +16,26 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration.rewrites import legacy_uses
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs import tensorflow_names
 from tf_compat_lossscale.programs import which_tensorflow
 
 PACKAGE = "tf_compat_lossscale"
+_V1 = "tensorflow.compat.v1"
 _SHORT = "tfl"
-_SWITCHES = (
-  legacy_names.MIXED_PRECISION,
-  legacy_names.LOSS_SCALING,
-  legacy_names.GRAPH_REWRITE,
-)
 # What a program may call at its start already.
 START_CALLS = (
   *("disable_v2_behavior", "disable_eager_execution", "honor_environment"),
   *("install", "use_keras_2"),
 )
+# Modules below `tensorflow` that TensorFlow 1's namespace does not have, or
+# that `tfl.install()` puts back under their old name.
+STAYS = (
+  *("compat", "contrib", "core", "estimator"),
+  *("examples", "python", "tools"),
+)
+_PLAIN = re.compile(rf"tensorflow($|\.(?!({'|'.join(STAYS)})\b))")
 _START_CALLS = re.compile("|".join(START_CALLS))
-_TENSORFLOW_MODULE = re.compile(r"tensorflow(\.|$)")
+_TENSORFLOW_MODULE = re.compile(rf"tensorflow(\.|$)|{PACKAGE}\.keras\b")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -65,8 +68,30 @@ class File:
 
   @functools.cached_property
   def imports_tensorflow(self) -> bool:
-    """Whether the file imports TensorFlow, or a name of it."""
+    """Whether the file imports TensorFlow, or this package's part of it."""
     return any(map(_TENSORFLOW_MODULE.match, self.source.modules))
+
+  @functools.cached_property
+  def imports_package(self) -> bool:
+    """Whether the file imports this package."""
+    return any(m.partition(".")[0] == PACKAGE for m in self.source.modules)
+
+  @property
+  def imports_compat_v1(self) -> bool:
+    """Whether it imports TensorFlow as `tensorflow.compat.v1` alone."""
+    return _V1 in self.source.modules and not any(
+      use.form in ("import", "from", "star") and _PLAIN.match(use.name)
+      for use in self.source.uses
+    )
+
+  @property
+  def has_names_of_compat_v1(self) -> bool:
+    """Whether it has names of TensorFlow 1 in `tensorflow.compat.v1`."""
+    return any(
+      tensorflow_names.find_tensorflow_1_name(name.removeprefix(f"{_V1}."))
+      for name in self.names.splitlines()
+      if name.startswith(f"{_V1}.") and not _START_CALLS.search(name)
+    )
 
   @functools.cached_property
   def legacy(self) -> list[legacy_uses.LegacyUse]:
@@ -76,25 +101,20 @@ class File:
   @functools.cached_property
   def switches(self) -> list[tuple[str, tuple[int, int]]]:
     """The strings and keywords that name NVIDIA's variables, with offsets."""
-    text = self.document.text
-    if legacy_names.MIXED_PRECISION not in text:  # They begin so.
+    if legacy_uses.SWITCHES[0] not in self.document.text:  # All begin so.
       return []
     found = []
-    for node in self.source.list_nodes(ast.Constant):
-      if node.value in _SWITCHES:
-        found.append((str(node.value), self.find_span(node)))
-    for word in self.source.list_nodes(ast.keyword):
-      if word.arg in _SWITCHES:  # `os.environ.update(NAME="1")`
-        start = self.find_span(word)[0]
-        found.append((word.arg or "", (start, start + len(word.arg or ""))))
+    for name, node in legacy_uses.find_switches(self.source):
+      start, end = self.find_span(node)
+      if isinstance(node, ast.keyword):
+        end = start + len(name)
+      found.append((name, (start, end)))
     return sorted(found, key=lambda each: each[1])
 
   @functools.cached_property
   def uses_loss_scaling(self) -> bool:
     """Whether it uses a legacy name, NVIDIA's switch, or this package."""
-    return bool(self.legacy or self.switches) or any(
-      module.partition(".")[0] == PACKAGE for module in self.source.modules
-    )
+    return bool(self.legacy or self.switches or self.imports_package)
 
   @functools.cached_property
   def main_lines(self) -> set[int]:
@@ -168,22 +188,14 @@ class File:
     starts = list(self.context.starts)[:most]
     return [os.path.relpath(path, folder) for path in starts]
 
-  def find_start(self) -> ast.AST | tuple[int, int]:
-    """Returns the first import of TensorFlow, or else the first statement."""
-    for use in self.source.uses:
-      if use.form in ("import", "from", "star") and is_tensorflow(use.name):
-        return use.node
-    return next(iter(self.source.tree.body), (0, 0))
+  def find_start(self) -> tuple[int, int]:
+    """Returns the place of the first import of TensorFlow or an own module.
 
-  def find_opening(self) -> ast.AST | tuple[int, int]:
-    """Returns the first statement that imports TensorFlow or an own module.
-
-    If only functions import them, it is the first statement.
+    If only functions import them, it is that of the first statement.
     """
     body = self.source.tree.body
-    if self.first_import < len(body):
-      return body[self.first_import]
-    return next(iter(body), (0, 0))
+    wanted = body[self.first_import :] or body
+    return self.find_span(wanted[0]) if wanted else (0, 0)
 
   def make(
     self,
@@ -199,24 +211,12 @@ class File:
     """Returns a finding in this file.
 
     Args:
-      code: The code of the rule.
       place: The node, or the offsets of its start and end.
-      name: What was found, as written.
-      message: What to write instead, or what to do.
-      state: One of `findings.STATES`.
-      note: A known difference, or a reason.
-      edits: The edits of the text.
-      opening: Lines that the file needs at its start.
+      code, name, message, state, note, edits, opening: As of a finding.
     """
     span = place if isinstance(place, tuple) else self.find_span(place)
     cell, line, column = self.document.locate(span[0])
     _, end_line, end_column = self.document.locate(span[1])
-    first = 0
-    if opening:
-      at = self.lines.find_position(span[0])[0]
-      body = enumerate(self.source.tree.body)
-      own = next((i for i, each in body if (each.end_lineno or 0) >= at), 0)
-      first = min(self.first_import, own)
     return findings.Finding(
       self.path,
       line,
@@ -231,7 +231,7 @@ class File:
       tuple(edits),
       tuple(opening),
       cell,
-      first,
+      span[0],
     )
 
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
@@ -269,6 +269,8 @@ class File:
     """Returns whether the text at a node's position is that node's."""
     start, end = self.find_span(node)
     segment = self.document.text[start:end]
+    if segment == sources.find_dotted_name(node):
+      return True
     try:
       found = ast.parse(f"({segment}\n)", mode="eval").body
       return ast.unparse(found) == ast.unparse(node)

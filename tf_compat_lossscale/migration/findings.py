@@ -22,11 +22,9 @@ class Finding(NamedTuple):
   """A place in a source that has to change.
 
   Attributes:
-    path: The file.
     line: The line, counted from 1; of a notebook, the line in its cell.
     column: The column, counted from 1, in characters.
-    end_line: The line of the end.
-    end_column: The column after the end.
+    end_line, end_column: The place after the end.
     code: The code of the rule, such as "LS101".
     name: What was found, as written.
     message: What to write instead, or what to do.
@@ -34,10 +32,10 @@ class Finding(NamedTuple):
     note: A known difference in behavior, or a reason; "" if there is none.
     edits: The edits of the file's text.
     opening: Lines that the file needs at its start. The choice of Keras 2
-      stands before all imports, other lines before statement `first_import`.
+      stands before all imports, other lines before the first statement that
+      imports TensorFlow or a module of the program, or has such a finding.
     cell: The number of the cell of a notebook, counted from 1; None for a file.
-    first_import: The number of the first top-level statement, counted from 0,
-      that imports TensorFlow or a module of the program, or has the finding.
+    offset: The offset in the file's text.
   """
 
   path: str
@@ -53,7 +51,7 @@ class Finding(NamedTuple):
   edits: tuple[edits_lib.Edit, ...] = ()
   opening: tuple[str, ...] = ()
   cell: int | None = None
-  first_import: int = 0
+  offset: int = 0
 
   @property
   def place(self) -> str:
@@ -63,12 +61,9 @@ class Finding(NamedTuple):
 
 
 class Change(NamedTuple):
-  """The edits of a file.
+  """The edits of a file, with its bytes before and after.
 
   Attributes:
-    path: The file.
-    before: Its bytes.
-    after: Its bytes with the edits.
     made: The findings whose edits are made.
     left: The findings whose edits are wanted, and cannot be made.
   """
@@ -94,8 +89,7 @@ class Report(NamedTuple):
       no findings.
     tensorflow: 1 or 2: what most of the files mean; None if none imports
       TensorFlow.
-    reason: How many files mean that, with the name that told first and its
-      place; "" if no name tells.
+    reason: The first name that told, with its place; "" if no name tells.
   """
 
   files: int

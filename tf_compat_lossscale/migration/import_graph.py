@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -33,11 +32,7 @@ class ImportGraph:
   """
 
   def __init__(self, texts: Mapping[str, str]):
-    """Reads the import statements.
-
-    Args:
-      texts: Path -> the file's text.
-    """
+    """Reads the import statements of texts, by their paths."""
     # Last part of a module's name -> the files of such modules, with the parts
     # of their paths.
     self._files: dict[str, list[tuple[list[str], str]]] = {}
@@ -63,37 +58,28 @@ class ImportGraph:
 
   def find_above(self, paths: Iterable[str]) -> set[str]:
     """Returns files, and all that lead to them by imports."""
-    return _reach(paths, lambda each: self.importers.get(each, ()))
+    return _reach(paths, self.importers)
 
   def find_below(self, paths: Iterable[str]) -> set[str]:
     """Returns files, and all that they import, also by way of others."""
-    return _reach(paths, self.imports.__getitem__)
+    return _reach(paths, self.imports)
 
   def _find_files(self, module: str, folder: list[str]) -> Iterator[str]:
-    """Yields the files of a module, and of the packages that it is in.
-
-    Args:
-      module: The module's name.
-      folder: The parts of the path of the folder of the importing file.
-    """
+    """Yields the files of a module, and of the packages that it is in."""
     name = module.lstrip(".")
     level = len(module) - len(name)
     parts = name.split(".") if name else []
     packages = 1 if level else len(parts)
     if level:
       parts = [*folder[: len(folder) - level + 1], *parts]
-    best, nearest = -1, list[list[str]]()
+    fitting: dict[int, list[list[str]]] = {}
     for place, _ in self._files.get(parts[-1] if parts else "", ()):
-      if place != parts if level else place[-len(parts) :] != parts:
-        continue
       common = len(os.path.commonprefix([place, folder]))
-      if not level and common < len(place) - len(parts) - 1:
-        continue  # Programs seldom import from so far away.
-      if common > best:
-        best, nearest = common, []
-      if common == best:
-        nearest.append(place)
-    for place in nearest:
+      fits = place == parts if level else place[-len(parts) :] == parts
+      # Programs seldom import from far away.
+      if fits and (level or common >= len(place) - len(parts) - 1):
+        fitting.setdefault(common, []).append(place)
+    for place in fitting[max(fitting)] if fitting else ():
       for end in range(len(place), len(place) - packages, -1):
         for other, path in self._files.get(place[end - 1], ()):
           if other == place[:end]:
@@ -119,24 +105,18 @@ def _find_modules(text: str) -> Iterator[str]:
 
 
 def _reach(
-  start: Iterable[str], find: Callable[[str], Iterable[str]]
+  start: Iterable[str], leads: Mapping[str, Iterable[str]]
 ) -> set[str]:
-  """Returns what some paths lead to, themselves included.
-
-  Args:
-    start: The paths.
-    find: A function that returns what a path leads to.
-  """
+  """Returns what some paths lead to, themselves included."""
   reached, waiting = set[str](), list(start)
   while waiting:
     each = waiting.pop()
     if each not in reached:
       reached.add(each)
-      waiting += find(each)
+      waiting += leads.get(each, ())
   return reached
 
 
 def _split_path(path: str) -> list[str]:
-  """Returns the folders of a file, and its module's name."""
   base, _ = os.path.splitext(os.path.abspath(path))
   return [part for part in base.split(os.sep) if part]

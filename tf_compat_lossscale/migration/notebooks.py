@@ -2,8 +2,9 @@
 """Jupyter notebooks: the code cells are one text.
 
 What is not Python in a cell, such as `%matplotlib inline`, is a comment or a
-number of the same length in the text, and stays in the notebook. A cell that is
-not Python, such as one that begins with `%%bash`, is blank.
+number of the same length in the text, and stays in the notebook. Of `%time x =
+1`, that is `%time` alone. A cell that is not Python, such as one that begins
+with `%%bash`, is blank.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from tf_compat_lossscale.migration import edits as edits_lib
 
 # Cell magics after whose line the cell is Python.
 _PYTHON = ("capture", "debug", "prun", "time", "timeit")
+# Line magics after whose name and options a statement follows.
+_TIMED = re.compile(
+  r"%(time|timeit|prun)\b(?:[ \t]+-\w+(?:[ \t]*\d+)?)*(?=[ \t]+\S)"
+)
 _CELL_MAGIC = re.compile(r"\s*(?P<magic>%%(?P<name>\w*).*)")
 # `%time x`, `!ls`, `x?`, `files = !ls`; a line may go on after a backslash.
 _MAGIC = re.compile(
@@ -32,14 +37,17 @@ _MAGIC = re.compile(
 )
 
 
+class NotebookError(ValueError):
+  """An error for a file that is no notebook of Python; it says why."""
+
+
 class Cell(NamedTuple):
   """A code cell.
 
   Attributes:
     number: Its number among all cells, counted from 1.
     start: The offset in the notebook's text.
-    source: Its source.
-    text: The Python in it, of the same length.
+    text: The Python in its source, of the same length.
     error: Why Python cannot parse the cell, or "".
   """
 
@@ -67,8 +75,13 @@ class Notebook(documents.Document):
     except (
       *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
     ) as error:
+      reason = "it is not as Jupyter writes it"
+      if isinstance(error, json.JSONDecodeError):
+        reason = f"no JSON: line {error.lineno}, column {error.colno}"
+      elif isinstance(error, NotebookError):
+        reason = str(error)
       raise documents.DocumentError(
-        f"{documents.show_path(self.path)}: not a Python notebook: {error}"
+        f"{documents.show_path(self.path)}: not a Python notebook: {reason}"
       ) from None
     return "\n".join(cell.text for cell in self._cells)
 
@@ -79,6 +92,16 @@ class Notebook(documents.Document):
       f"{place}:cell {cell.number}: cannot be parsed: {cell.error}"
       for cell in self._cells
       if cell.error
+    ]
+
+  @property
+  def magics(self) -> Sequence[tuple[int, str]]:
+    return [
+      (cell.start + match.start(), match[0])
+      for cell in self._cells
+      if cell.text != cell.source
+      for match in re.finditer(r"[^\r\n]+", cell.source)
+      if cell.text[slice(*match.span())] != match[0]
     ]
 
   def locate(self, offset: int) -> tuple[int | None, int, int]:
@@ -101,11 +124,8 @@ class Notebook(documents.Document):
       is_first = not end and cell.source.lstrip().startswith("%%")
       is_magic = cell.text[start:end] != cell.source[start:end]
       if is_blank or is_first or is_magic:
-        place = ":cell {}:{}:{}".format(*self.locate(edit.start))
-        raise documents.DocumentError(
-          f"{documents.show_path(self.path)}{place}: cannot be edited: there "
-          "is a magic"
-        )
+        place = "cell {}:{}:{}".format(*self.locate(edit.start))
+        raise self._refuse(f"there is a magic in {place}")
       moved = edits_lib.Edit(start, end, edit.text)
       inside.setdefault(cell.number, []).append(moved)
     sources = {each.number: each.source for each in self._cells}
@@ -116,21 +136,17 @@ class Notebook(documents.Document):
         source = edits_lib.apply(sources[number], inside[number])
         is_list = isinstance(found["source"], list)
         found["source"] = source.splitlines(True) if is_list else source
+    indent = re.match(r"\s*\{\r?\n([ \t]*)", raw)  # That of the file stays.
+    text = json.dumps(
+      notebook, ensure_ascii=False, indent=indent[1] if indent else None
+    )
     try:
-      return self._mark + _write(notebook, raw).encode("utf-8")
+      last = "\n" * raw.endswith("\n")
+      return self._mark + (text + last).encode("utf-8")
     except UnicodeEncodeError:
-      raise documents.DocumentError(
-        f"{documents.show_path(self.path)}: cannot be edited: a character in "
-        "it cannot be written"
-      ) from None
+      raise self._refuse("a character in it cannot be written") from None
 
   def _find_cell(self, offset: int) -> Cell:
-    """Returns the cell of an offset."""
-    if not self._cells:
-      raise documents.DocumentError(
-        f"{documents.show_path(self.path)}: cannot be edited: the notebook has "
-        "no code cell"
-      )
     starts = [cell.start for cell in self._cells]
     return self._cells[bisect.bisect_right(starts, offset) - 1]
 
@@ -144,31 +160,22 @@ def is_notebook(data: bytes) -> bool:
   return isinstance(notebook, dict) and "cells" in notebook
 
 
-def _write(notebook: Any, raw: str) -> str:
-  """Returns a notebook as Jupyter writes it, with the indent of its file."""
-  indent = re.match(r"\s*\{\r?\n([ \t]*)", raw)
-  text = json.dumps(
-    notebook, ensure_ascii=False, indent=indent[1] if indent else None
-  )
-  return text + ("\n" if raw.endswith("\n") else "")
-
-
 def _list_code(notebook: Any) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields the code cells of a notebook with their numbers.
 
   Raises:
-    ValueError: This is no notebook of Python.
+    NotebookError: This is no notebook of Python.
   """
   cells = notebook.get("cells") if isinstance(notebook, dict) else None
   if not isinstance(cells, list):
     if isinstance(notebook, dict) and "worksheets" in notebook:
-      raise ValueError("its format is older than 4: open and save it first")
-    raise ValueError("it has no list of cells")
+      raise NotebookError("its format is older than 4: open and save it first")
+    raise NotebookError("it has no list of cells")
   metadata = notebook.get("metadata") or {}
   for key, name in (("kernelspec", "language"), ("language_info", "name")):
     language = (metadata.get(key) or {}).get(name, "python")
     if not str(language).lower().startswith(("python", "ipython")):
-      raise ValueError(f"its language is {language}")
+      raise NotebookError(f"its language is {language}")
   for number, cell in enumerate(cells, 1):
     if cell["cell_type"] == "code":
       yield number, cell
@@ -198,11 +205,15 @@ def _hide_magic(match: re.Match[str]) -> str:
   In a block, and after "=", Python needs an expression: `0`. Elsewhere, a `0`
   would be a statement before which `migrate` adds lines.
   """
-  mark = "0" if match["indent"] or match["owner"] else "#"
-  rest = re.sub(
-    r"(\\\r?\n)|[^\r\n]", lambda part: part[1] or " ", match["magic"][1:]
-  )
-  return f"{match['indent']}{match['owner'] or ''}{mark}{rest}"
+  magic, owner = match["magic"], match["owner"] or ""
+  timed = _TIMED.match(magic)
+  if timed and not owner:
+    code = f"0{' ' * (timed.end() - 2)};{magic[timed.end() :]}"
+    if _find_error(code) is None:
+      return f"{match['indent']}{code}"
+  mark = "0" if match["indent"] or owner else "#"
+  rest = re.sub(r"(\\\r?\n)|[^\r\n]", lambda part: part[1] or " ", magic[1:])
+  return f"{match['indent']}{owner}{mark}{rest}"
 
 
 def _blank(source: str) -> str:
@@ -211,7 +222,6 @@ def _blank(source: str) -> str:
 
 
 def _find_error(text: str) -> SyntaxError | None:
-  """Returns what is wrong with Python 3 code, or None."""
   try:
     with warnings.catch_warnings():
       warnings.simplefilter("ignore")

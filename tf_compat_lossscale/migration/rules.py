@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The register of rules, and the choice of rules by their codes.
 
-A rule is a file in `rewrites/`. The file's docstring is its page in the
-documentation: the first line says what a finding is, the rest says why the code
-has to change and what happens to it.
+The rules are in `rewrites/`. Each has a text for the documentation: its first
+line says what a finding is, the rest why the code has to change and what
+happens to it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import importlib
 import pkgutil
 from typing import NamedTuple
 from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from tf_compat_lossscale._core import wrong_values
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.migration import files
   from tf_compat_lossscale.migration import findings
 
+_Find: TypeAlias = "Callable[[files.File], Iterator[findings.Finding]]"
 _FOLDER = "tf_compat_lossscale.migration.rewrites"
 
 
@@ -37,17 +39,16 @@ class Rule(NamedTuple):
   Attributes:
     code: Such as "LS101".
     name: A name in words, such as "legacy-name".
-    find: The function that yields the findings in a file. Its module's
-      docstring is the rule's documentation.
+    find: The function that yields the findings in a file.
     examples: Sources before and after `migrate --write`; both are the same if
       the rule leaves the place to the user.
-    summary: The first line of that docstring.
-    explanation: The rest of it.
+    summary: What a finding is, in a sentence.
+    explanation: Why the code has to change, and what happens to it.
   """
 
   code: str
   name: str
-  find: Callable[[files.File], Iterator[findings.Finding]]
+  find: _Find
   examples: tuple[tuple[str, str], ...]
   summary: str
   explanation: str
@@ -57,32 +58,22 @@ _rules: dict[str, Rule] = {}
 
 
 def rule(
-  code: str, name: str, *examples: tuple[str, str]
-) -> Callable[
-  [Callable[[files.File], Iterator[findings.Finding]]],
-  Callable[[files.File], Iterator[findings.Finding]],
-]:
+  code: str, name: str, page: str | None, *examples: tuple[str, str]
+) -> Callable[[_Find], _Find]:
   """Registers the function below it as a rule.
 
   Args:
     code: The code, of "LS" and three digits.
     name: The name in words.
+    page: The summary, a sentence on a line of its own, and the explanation.
     *examples: Pairs of sources before and after `migrate`.
   """
+  summary, _, explanation = (page or "").strip().partition("\n")
 
-  def register(
-    find: Callable[[files.File], Iterator[findings.Finding]],
-  ) -> Callable[[files.File], Iterator[findings.Finding]]:
+  def register(find: _Find) -> _Find:
     assert code not in _rules, code
-    doc = (importlib.import_module(find.__module__).__doc__ or "").strip()
-    summary, _, explanation = doc.partition("\n")
     _rules[code] = Rule(
-      code,
-      name,
-      find,
-      examples,
-      summary.strip(),
-      explanation.strip(),
+      code, name, find, examples, summary, explanation.strip()
     )
     return find
 
@@ -127,15 +118,12 @@ def select_rules(
   """
   if not select and not ignore:
     return list_rules()
-  found = []
-  for rule in list_rules():
-    wanted = max(
-      (len(word) for word in select if rule.code.startswith(word)),
-      default=-1 if select else 0,
-    )
-    unwanted = max(
-      (len(word) for word in ignore if rule.code.startswith(word)), default=-1
-    )
-    if wanted > unwanted:
-      found.append(rule)
-  return tuple(found)
+
+  def measure(words: Sequence[str], code: str) -> int:
+    return max((len(w) for w in words if code.startswith(w)), default=-1)
+
+  return tuple(
+    rule
+    for rule in list_rules()
+    if measure(select or [""], rule.code) > measure(ignore, rule.code)
+  )

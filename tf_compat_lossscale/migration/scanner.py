@@ -9,7 +9,6 @@ gone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -29,7 +28,6 @@ from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.programs import numpy_names
 from tf_compat_lossscale.programs import sources
 
 # Edits that overlap are made one after the other.
@@ -40,13 +38,6 @@ _USES = re.compile(
 )
 _MATTERS = re.compile(
   r"LossScale|loss_scale|mixed_precision|tf_compat_lossscale|TF_ENABLE_AUTO"
-)
-# What a file has that starts a program; and one with an old name of another
-# library than TensorFlow.
-_STARTS = re.compile(r"__main__|app\.run")
-_OLD_NAMES = re.compile(
-  rf"\.({'|'.join([*numpy_names.REPLACED, 'tostring'])})\b"
-  r"|collections|getargspec|DEFINE_enum"
 )
 # What Python 3 says of code that Python 2 allows.
 _PYTHON_2 = re.compile(
@@ -68,6 +59,7 @@ class Options(NamedTuple):
     target: The TensorFlow (major, minor) that they will run on; None for the
       one that is installed.
     nvidia_switch: Whether NVIDIA's variables are on when the programs start.
+    edited: The states of the findings whose edits are planned.
   """
 
   select: tuple[str, ...] = ()
@@ -76,16 +68,7 @@ class Options(NamedTuple):
   tensorflow: int | None = None
   target: tuple[int, int] | None = None
   nvidia_switch: bool = False
-
-
-class Plan(NamedTuple):
-  """Which edits to plan.
-
-  Attributes:
-    offered: Whether to make the edits that are offered, too.
-  """
-
-  offered: bool = False
+  edited: tuple[str, ...] = ()
 
 
 DEFAULT = Options()
@@ -94,7 +77,6 @@ DEFAULT = Options()
 def scan(
   paths: Sequence[str],
   options: Options = DEFAULT,
-  plan: Plan | None = None,
   progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> findings_lib.Report:
   """Finds what has to change in files and folders.
@@ -102,7 +84,6 @@ def scan(
   Args:
     paths: Files and folders.
     options: What the user asks for.
-    plan: Which edits to plan; None to plan none.
     progress: A function that takes the number of files that are done, and that
       of all files.
 
@@ -110,17 +91,11 @@ def scan(
     ScanError: A path does not exist, or has no Python file.
   """
   listed = trees.list_files(paths, options.exclude)
-
-  def read_all() -> Iterator[tuple[str, bytes | None]]:
-    for done, path in enumerate(listed):
-      progress(done, len(listed))
-      yield path, None
-
-  return _check(read_all(), options, plan)
+  return _check([(path, None) for path in listed], options, progress)
 
 
 def scan_text(
-  data: bytes, name: str, options: Options = DEFAULT, plan: Plan | None = None
+  data: bytes, name: str, options: Options = DEFAULT
 ) -> findings_lib.Report:
   """Finds what has to change in a program that is not in a file.
 
@@ -129,9 +104,24 @@ def scan_text(
     name: The name for its findings. If it ends with ".ipynb", the program is a
       notebook.
     options: What the user asks for.
-    plan: Which edits to plan; None to plan none.
   """
-  return _check([(name, data)], options, plan)
+  return _check([(name, data)], options, lambda done, total: None)
+
+
+def find_states(rule: rules.Rule) -> tuple[str, ...]:
+  """Returns the states that findings of a rule have in the rule's examples.
+
+  If an example has no finding, because it is about what is installed here, the
+  findings are left to the user.
+  """
+  options = Options(select=(rule.code,), target=(2, 21))
+  found = {
+    finding.state
+    for before, _ in rule.examples
+    for finding in scan_text(before.encode("utf-8"), "x.py", options).findings
+  }
+  states = tuple(state for state in findings_lib.STATES if state in found)
+  return states or (findings_lib.BY_HAND,)
 
 
 @contextlib.contextmanager
@@ -153,23 +143,20 @@ def _keep_garbage() -> Iterator[None]:
 
 @_keep_garbage()
 def _check(
-  given: Iterable[tuple[str, bytes | None]],
+  given: Sequence[tuple[str, bytes | None]],
   options: Options,
-  plan: Plan | None,
+  progress: Callable[[int, int], None],
 ) -> findings_lib.Report:
-  """Checks files, and plans their edits.
-
-  Args:
-    given: The files, each with its bytes if they need not be read.
-    options: What the user asks for.
-    plan: Which edits to plan; None to plan none.
-  """
+  """Checks files, given with their bytes or None, and plans their edits."""
   errors: list[str] = []
   read: dict[str, documents.Document] = {}
-  for path, data in given:
-    document = _read(path, data, errors)
-    if document is not None:
-      read[path] = document
+  for done, (path, data) in enumerate(given):
+    progress(done, len(given))
+    try:
+      read[path] = trees.read(path, data)
+      errors += map(_advise, read[path].errors)
+    except documents.DocumentError as error:
+      errors.append(str(error))
   unread = len(errors)
   graph, files = _parse_related(read, options, errors)
   count = len(read) - len(errors) + unread
@@ -180,23 +167,18 @@ def _check(
   arguments = graph, release, options.tensorflow, options.nvidia_switch
   call = calls.Call(files, *arguments)
   found = {file.path: _find(file, options) for file in files}
+  listed = tuple(itertools.chain.from_iterable(found.values()))
   report = findings_lib.Report(
-    count,
-    tuple(itertools.chain.from_iterable(found.values())),
-    tuple(errors),
-    uses_loss_scaling=True,
-    tensorflow=call.tensorflow,
-    reason=call.reason,
+    count, listed, tuple(errors), (), True, *call.summarize()
   )
-  if plan is None:
+  if not options.edited:
     return report
-  states = [findings_lib.MIGRATE, *([findings_lib.OFFERED] * plan.offered)]
   now = {file.path: file for file in files}
   left = found
   for _ in range(_MANY_ROUNDS):
     edited = {}
     for path, findings in left.items():
-      own = [f for f in findings if f.state in states]
+      own = [f for f in findings if f.state in options.edited]
       own.sort(key=operator.attrgetter("code"))
       file = editing.edit(now[path], own) if own else now[path]
       if file is not now[path]:
@@ -208,18 +190,17 @@ def _check(
     left = {path: _find(now[path], options) for path in left}
   changes = []
   for file in files:
-    after = now[file.path].document
-    rest = [f for f in left[file.path] if f.state in states]
-    stays = [(f.code, f.name) for f in rest]
-    wanted = [f for f in found[file.path] if f.state in states]
-    made = [f for f in wanted if (f.code, f.name) not in stays]
-    if after.data != file.document.data or rest:
-      before = file.document.data
-      changes.append(
-        findings_lib.Change(
-          *(file.path, before, after.data, tuple(made), tuple(rest))
-        )
-      )
+    before, after = file.document.data, now[file.path].document.data
+    rest = [f for f in left[file.path] if f.state in options.edited]
+    stays = {(f.code, f.name) for f in rest}
+    made = tuple(
+      f
+      for f in found[file.path]
+      if f.state in options.edited and (f.code, f.name) not in stays
+    )
+    if after != before or rest:
+      change = findings_lib.Change(file.path, before, after, made, tuple(rest))
+      changes.append(change)
   return report._replace(changes=tuple(changes))
 
 
@@ -228,14 +209,10 @@ def _parse_related(
 ) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
   """Parses the files that have to do with loss scaling.
 
-  Args:
-    read: All files, by their paths.
-    options: What the user asks for.
-    errors: Gets a line for each file that Python cannot parse.
-
   Returns:
-    The imports of all files, and the files that use TensorFlow or that matter
-    for the others; None and no files if nothing uses loss scaling.
+    The imports of all files, and the files that use TensorFlow, lead to such by
+    imports, or are imported by such; None and no files if nothing uses loss
+    scaling.
   """
   texts = {path: document.text for path, document in read.items()}
   parsed: dict[str, files_lib.File | None] = {}
@@ -248,14 +225,7 @@ def _parse_related(
     return None, []
   graph = import_graph.ImportGraph(texts)
   using = [path for path, text in texts.items() if _USES.search(text)]
-  wanted = set(using)
-  for path in graph.find_above(using):
-    is_start = path.endswith(("__init__.py", "__main__.py"))
-    if is_start or path not in graph.importers or _STARTS.search(texts[path]):
-      wanted.add(path)
-  for path in graph.find_below(using):
-    if _OLD_NAMES.search(texts[path]):
-      wanted.add(path)
+  wanted = graph.find_above(using) | graph.find_below(using)
   for path in texts:
     if path in wanted and path not in parsed:
       parsed[path] = _parse(read[path], errors)
@@ -263,23 +233,9 @@ def _parse_related(
   return graph, files
 
 
-def _read(
-  path: str, data: bytes | None, errors: list[str]
-) -> documents.Document | None:
-  """Returns a file; None if it cannot be read."""
-  try:
-    document = trees.read(path, data)
-  except documents.DocumentError as error:
-    errors.append(str(error))
-    return None
-  errors += map(_advise, document.errors)
-  return document
-
-
 def _parse(
   document: documents.Document, errors: list[str]
 ) -> files_lib.File | None:
-  """Returns a file with its syntax tree; None if Python cannot parse it."""
   try:
     source = sources.read_text(document.path, document.text)
   except sources.SourceError as error:
@@ -290,7 +246,6 @@ def _parse(
 
 
 def _find(file: files_lib.File, options: Options) -> list[findings_lib.Finding]:
-  """Returns the findings of all rules in a file, by their place."""
   found: list[findings_lib.Finding] = []
   for rule in rules.select_rules(options.select, options.ignore):
     found += rule.find(file)

@@ -56,7 +56,6 @@ def list_files(paths: Sequence[str], exclude: Sequence[str]) -> list[str]:
 
 
 def _walk(path: str, exclude: Sequence[str]) -> Iterator[str]:
-  """Yields the Python files and notebooks in a folder."""
   for folder, folders, files in os.walk(path):
     folders[:] = sorted(
       name
@@ -74,7 +73,6 @@ def _walk(path: str, exclude: Sequence[str]) -> Iterator[str]:
 
 
 def _is_excluded(path: str, exclude: Sequence[str]) -> bool:
-  """Returns whether a pattern fits a file or a folder itself."""
   for pattern in exclude:
     if "/" in pattern:
       name, pattern = os.path.abspath(path), os.path.abspath(pattern)
@@ -86,7 +84,6 @@ def _is_excluded(path: str, exclude: Sequence[str]) -> bool:
 
 
 def _is_script(path: str) -> bool:
-  """Returns whether a file without a suffix is a script for Python."""
   if "." in os.path.basename(path):
     return False
   try:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import sources
 
 _NAMES = ("tensorflow", "tensorflow.compat.v1")
 
@@ -22,13 +23,13 @@ _NAMES = ("tensorflow", "tensorflow.compat.v1")
 @rules.rule(
   "LS403",
   "dataset-options",
+  __doc__,
   (
     """\
 import tensorflow.compat.v1 as tf
 import tf_compat_lossscale as tfl
 tf.disable_v2_behavior()
 
-scale = tfl.FixedLossScale(128.0)
 dataset = tf.data.Dataset.range(8)
 options = dataset.options()
 options.experimental_deterministic = False
@@ -39,7 +40,6 @@ import tensorflow.compat.v1 as tf
 import tf_compat_lossscale as tfl
 tf.disable_v2_behavior()
 
-scale = tfl.FixedLossScale(128.0)
 dataset = tf.data.Dataset.range(8)
 options = tf.data.Options()
 options.experimental_deterministic = False
@@ -51,46 +51,34 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
   if ".options()" not in file.document.text:
     return
-  tensorflow = _find_tensorflow_name(file)
-  changed = set(_list_changed(file))
-  for node in file.source.list_nodes(ast.Assign):
-    if (
-      tensorflow
-      and _is_call_of_options(node.value)
-      and any(isinstance(t, ast.Name) and t.id in changed for t in node.targets)
-    ):
-      new = f"{tensorflow}.data.Options()"
-      yield file.replace("LS403", node.value, new)
+  tensorflow = next(filter(None, map(_find_bound_name, file.source.uses)), "")
+  assignments = file.source.list_nodes(ast.Assign)
+  changed = {
+    name for node in assignments for name in map(_find_changed, node.targets)
+  }
+  for node in assignments:
+    names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+    if tensorflow and _is_call_of_options(node.value) and names & changed:
+      yield file.replace("LS403", node.value, f"{tensorflow}.data.Options()")
 
 
-def _list_changed(file: files.File) -> Iterator[str]:
-  """Yields the names of objects whose experimental options the file sets."""
-  for node in file.source.list_nodes(ast.Assign):
-    for target in node.targets:
-      options = False
-      while isinstance(target, ast.Attribute):
-        options |= target.attr.startswith("experimental_")
-        target = target.value
-      if options and isinstance(target, ast.Name):
-        yield target.id
+def _find_changed(target: ast.expr) -> str | None:
+  """Returns `x` of `x.experimental_a` or `x.experimental_a.b`."""
+  name = sources.find_dotted_name(target) or ""
+  return name.partition(".")[0] if ".experimental_" in name else None
 
 
 def _is_call_of_options(node: ast.expr) -> bool:
-  """Returns whether an expression is `dataset.options()`."""
   return (
     isinstance(node, ast.Call)
-    and isinstance(node.func, ast.Attribute)
-    and node.func.attr == "options"
-    and not node.args
-    and not node.keywords
+    and getattr(node.func, "attr", None) == "options"
+    and not (node.args or node.keywords)
   )
 
 
-def _find_tensorflow_name(file: files.File) -> str | None:
+def _find_bound_name(use: sources.Use) -> str | None:
   """Returns the name to which an import binds TensorFlow, or None."""
-  for use in file.source.uses:
-    if use.form in ("import", "from") and isinstance(use.node, ast.alias):
-      name = use.node.asname or use.node.name
-      if use.name in _NAMES and "." not in name:
-        return name
-  return None
+  if not isinstance(use.node, ast.alias) or use.name not in _NAMES:
+    return None
+  name = use.node.asname or use.node.name
+  return name if "." not in name else None

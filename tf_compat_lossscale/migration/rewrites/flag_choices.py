@@ -18,19 +18,17 @@ from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import absl_flags
 
 _FUNCTION = "DEFINE_enum"
-_PARAMETER = "enum_values"
-_POSITION = 2
 
 
 @rules.rule(
   "LS404",
   "flag-choices",
+  __doc__,
   (
     """\
 from absl import flags
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 flags.DEFINE_enum("kind", "keras", enum_values=("keras', 'graph_rewrite"),
                   help="The kind of mixed precision.")
 """,
@@ -38,7 +36,6 @@ flags.DEFINE_enum("kind", "keras", enum_values=("keras', 'graph_rewrite"),
 from absl import flags
 import tf_compat_lossscale as tfl
 
-scale = tfl.FixedLossScale(128.0)
 flags.DEFINE_enum("kind", "keras", enum_values=(["keras", "graph_rewrite"]),
                   help="The kind of mixed precision.")
 """,
@@ -52,8 +49,8 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     names = getattr(node.func, "attr", None), getattr(node.func, "id", None)
     if _FUNCTION not in names:
       continue
-    given = [*node.args[_POSITION : _POSITION + 1]]
-    given += [word.value for word in node.keywords if word.arg == _PARAMETER]
+    given = node.args[2:3]
+    given += [w.value for w in node.keywords if w.arg == "enum_values"]
     for value in given:
       if isinstance(value, ast.Constant) and isinstance(value.value, str):
         choices = absl_flags.split_choices(value.value)

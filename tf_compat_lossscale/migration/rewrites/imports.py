@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from collections.abc import Sequence
 import re
 from typing import TYPE_CHECKING
@@ -37,8 +36,7 @@ def make_name_edit(
   """Returns the edit of a name in an import.
 
   Args:
-    file: The file.
-    alias: The name in the import, with its `as`.
+    file, alias: The name in the import.
     name: The new name.
     bound: The name that the import must bind; None to leave that as it is.
   """
@@ -50,48 +48,43 @@ def make_name_edit(
   return edits.Edit(start, end, name + renamed)
 
 
-def remove_names(
-  file: files.File, names: Sequence[ast.alias], kept: Sequence[ast.alias]
+def move_names(
+  file: files.File,
+  node: ast.ImportFrom,
+  moved: Sequence[ast.alias],
+  lines: Sequence[str],
 ) -> list[edits.Edit]:
-  """Returns the edits that remove names from an import.
+  """Returns the edits that import names of an import by other statements.
 
   Args:
-    file: The file.
-    names: All names of the import.
-    kept: Those that stay; at least one.
+    file, node: The import.
+    moved: The names that it loses.
+    lines: The new statements, which follow it; or stand in its place if no name
+      stays.
   """
-  text = file.document.text
-  stays = {id(alias) for alias in kept}
-  last = max(i for i, alias in enumerate(names) if id(alias) in stays)
+  if len(moved) == len(node.names):
+    first = edits.Edit(*file.find_span(node), lines[0])
+    return [first, *insert_after(file, node, lines[1:])]
+  text, names = file.document.text, node.names
+  last = max(i for i, alias in enumerate(names) if alias not in moved)
   found = []
-  for i, alias in enumerate(names[: last + 1]):
-    if id(alias) in stays:
-      continue
-    start, end = file.find_span(alias)
-    following = file.find_span(names[i + 1])[0]
-    if "#" in text[end:following]:  # A comment stays.
-      following = text.index(",", end) + 1
-    found.append(edits.Edit(start, following, ""))
+  for i, alias in enumerate(names[:last]):
+    if alias in moved:
+      start, end = file.find_span(alias)
+      following = file.find_span(names[i + 1])[0]
+      if "#" in text[end:following]:  # A comment stays.
+        following = text.index(",", end) + 1
+      found.append(edits.Edit(start, following, ""))
   if names[last + 1 :]:
     start, end = file.find_span(names[last])[1], file.find_span(names[-1])[1]
     found.append(edits.Edit(start, end, _list_comments(text[start:end])))
-  return found
+  return [*found, *insert_after(file, node, lines)]
 
 
 def _list_comments(text: str) -> str:
   """Returns the comments in a part of an import, each with its line end."""
   found = re.findall(r"[ \t]*#[^\r\n]*(?:\r\n|\r|\n)", text)
   return "," + "".join(found) if found else ""
-
-
-def list_imported(statements: Iterable[ast.stmt], package: str) -> set[str]:
-  """Returns the names that import statements import from a package."""
-  return {
-    alias.name
-    for node in statements
-    if isinstance(node, ast.ImportFrom) and node.module == package
-    for alias in node.names
-  }
 
 
 def is_alone(file: files.File, statement: ast.stmt) -> bool:
@@ -105,13 +98,15 @@ def is_alone(file: files.File, statement: ast.stmt) -> bool:
 
 def insert_after(
   file: files.File, statement: ast.stmt, lines: Sequence[str]
-) -> edits.Edit:
+) -> list[edits.Edit]:
   """Returns the insertion of statements after a statement."""
+  if not lines:
+    return []
   start, end = file.find_span(statement)
   if not is_alone(file, statement):
-    return edits.Edit(end, end, "".join(f"; {line}" for line in lines))
+    return [edits.Edit(end, end, "".join(f"; {line}" for line in lines))]
   column = file.lines.find_position(start)[1] - 1
   before = file.document.text[start - column : start]
   line_end = file.lines.find_line_end(end)
   new = "".join(f"{file.lines.newline}{before}{line}" for line in lines)
-  return edits.Edit(line_end, line_end, new)
+  return [edits.Edit(line_end, line_end, new)]

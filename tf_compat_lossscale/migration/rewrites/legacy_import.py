@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -29,6 +28,7 @@ _Pair: TypeAlias = tuple[ast.alias, legacy_uses.LegacyUse]
 @rules.rule(
   "LS102",
   "legacy-import",
+  __doc__,
   (
     """\
 from tensorflow.train.experimental import (
@@ -83,7 +83,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 def _find_in_import(
   file: files.File, alias: ast.alias, use: legacy_uses.LegacyUse
 ) -> findings.Finding:
-  """Returns the finding for `import a.b`, or one of its modules."""
   # Without `as`, the statement binds `tensorflow` alone.
   target, bound = use.now, alias.asname
   if not bound:
@@ -98,7 +97,6 @@ def _find_in_import(
 def _find_star(
   file: files.File, node: ast.ImportFrom, use: legacy_uses.LegacyUse
 ) -> Iterator[findings.Finding]:
-  """Yields the finding for `from a import *`."""
   place = legacy_names.find_place(use.name)
   if place is not None and legacy_names.find_module_home(place):
     message = f"from {use.now} import *"
@@ -110,62 +108,37 @@ def _find_star(
   # The module has other names, which stay.
   exported = legacy_names.NAMES_IN.get(place, {}) if place else {}
   wanted = sorted(exported)  # Other modules may take them from this one.
-  if set(wanted) <= imports.list_imported(file.list_imports(), _PACKAGE):
+  if {f"{_PACKAGE}.{name}" for name in wanted} <= {*file.source.modules}:
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
-  edit = imports.insert_after(file, node, [line])
+  changes = imports.insert_after(file, node, [line])
   yield file.make(
-    "LS102", node, f"from {use.name} import *", line, edits=[edit]
+    "LS102", node, f"from {use.name} import *", line, edits=changes
   )
 
 
 def _find_in_import_from(
   file: files.File, node: ast.ImportFrom, pairs: Sequence[_Pair]
 ) -> Iterator[findings.Finding]:
-  """Yields the findings for `from a import b, c`, one for each name."""
-  edit_list = _edit_import_from(file, node, pairs)
-  for i, (alias, use) in enumerate(pairs):
+  packages = {use.now.rpartition(".")[0] for _, use in pairs}
+  package = next(iter(packages))
+  if len(packages) == 1 and package and len(pairs) == len(node.names):
+    changes = [imports.make_module_edit(file, node, package)]
+    for alias, use in pairs:
+      last, bound = use.now.rpartition(".")[2], alias.asname or alias.name
+      if last != alias.name:
+        changes.append(imports.make_name_edit(file, alias, last, bound))
+  else:
+    moved = [alias for alias, _ in pairs]
+    changes = imports.move_names(file, node, moved, _make_imports(pairs))
+  for alias, use in pairs:
     package, _, last = use.now.rpartition(".")
     message = f"from {package} import {last}" if package else f"import {last}"
     note = legacy_names.NOTES.get(use.now.partition(".")[2], "")
     yield file.make(
-      "LS102",
-      alias,
-      alias.name,
-      message,
-      note=note,
-      # The edits belong together: the first name has them.
-      edits=edit_list if i == 0 else (),
+      "LS102", alias, alias.name, message, note=note, edits=changes
     )
-
-
-def _edit_import_from(
-  file: files.File, node: ast.ImportFrom, pairs: Sequence[_Pair]
-) -> list[edits.Edit]:
-  """Returns the edits of `from a import b, c`."""
-  packages = {use.now.rpartition(".")[0] for _, use in pairs}
-  package = next(iter(packages))
-  moved = {id(alias) for alias, _ in pairs}
-  if len(packages) == 1 and package and len(pairs) == len(node.names):
-    return [
-      imports.make_module_edit(file, node, package),
-      *(
-        imports.make_name_edit(file, alias, last, alias.asname or alias.name)
-        for alias, use in pairs
-        if (last := use.now.rpartition(".")[2]) != alias.name
-      ),
-    ]
-  lines = _make_imports(pairs)
-  kept = [alias for alias in node.names if id(alias) not in moved]
-  if kept:
-    removals = imports.remove_names(file, node.names, kept)
-    return [*removals, imports.insert_after(file, node, lines)]
-  start, end = file.find_span(node)
-  first = edits.Edit(start, end, lines[0])
-  return [
-    first,
-    *([imports.insert_after(file, node, lines[1:])] if lines[1:] else []),
-  ]
+    changes = []  # They belong together: the first name has them.
 
 
 def _make_imports(pairs: Sequence[_Pair]) -> list[str]:

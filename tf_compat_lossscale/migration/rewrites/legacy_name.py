@@ -25,6 +25,7 @@ _COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
 @rules.rule(
   "LS101",
   "legacy-name",
+  __doc__,
   (
     """\
 import tensorflow.compat.v1 as tf

@@ -7,7 +7,9 @@ Programs that work on several releases of TensorFlow look names up:
 them up in this package. A string that merely has the name of a legacy module is
 left to you. If the source does not tell whether `x` in
 `x.train.experimental.LossScale` is TensorFlow, as with a parameter of a
-function, the edit is offered: `migrate --offered` makes it.
+function, `from mylib import x` or `from tensorflow import *`, the edit is
+offered: `migrate --offered` makes it. A module that is passed on as a value,
+`f(tf.train.experimental)`, and code in a text, `eval("…")`, are left to you.
 """
 
 from __future__ import annotations
@@ -20,15 +22,22 @@ from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration.rewrites import legacy_uses
 from tf_compat_lossscale.programs import sources
 
+_LEFT = """\
+def make_scale(tf):
+  return tf.train.experimental.FixedLossScale(8.0)
+
+scale = eval("tf.train.experimental.LossScale")
+"""
+_FORMS = ("getattr", "hasattr", "module", "text", "unknown")
 _IMPORTERS = ("import_module", "importlib.import_module")
 
 
 @rules.rule(
   "LS103",
   "legacy-text",
+  __doc__,
   (
     """\
 import tensorflow.compat.v1 as tf
@@ -42,97 +51,55 @@ import tensorflow.compat.v1 as tf
 Scale = getattr(tfl, "DynamicLossScale", None)
 """,
   ),
-  (
-    """\
-import importlib
-
-contrib = importlib.import_module("tensorflow.contrib.mixed_precision")
-""",
-    """\
-import importlib
-
-contrib = importlib.import_module("tf_compat_lossscale.contrib")
-""",
-  ),
+  (_LEFT, _LEFT),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
-  """Yields the legacy names in strings."""
-  for use in file.legacy:
+  """Yields the legacy names in strings, of unknown objects, and as values."""
+  uses = [use for use in file.legacy if use.form in _FORMS]
+  imported = {
+    node.args[0]
+    for node in (file.source.list_nodes(ast.Call) if uses else ())
+    if node.args and sources.find_dotted_name(node.func) in _IMPORTERS
+  }
+  for use in uses:
+    state, note, changes = findings.BY_HAND, "", list[edits.Edit]()
     if use.form == "unknown":
-      yield _find_unknown(file, use)
+      message = file.shorten(use.now)
+      note = f"if {use.written.partition('.')[0]} is TensorFlow"
+      if file.is_at(use.node):
+        state = findings.OFFERED
+        changes = [edits.Edit(*file.find_span(use.node), message)]
     elif use.form in ("getattr", "hasattr"):
-      yield _find_getattr(file, use)
-    elif use.form == "text":
-      yield _find_text(file, use)
+      message, changes = _edit_question(file, use.node, use.now)
+    elif use.form == "module" or not legacy_names.find_home(use.name):
+      message = f"names of this module are in {use.now} now"
+    else:
+      message = f"the name is in a string: {use.now}"
+      quote = file.document.text[file.find_span(use.node)[0]]
+      if use.node in imported and quote in "\"'" and file.is_at(use.node):
+        message = use.now
+        changes = [
+          edits.Edit(*file.find_span(use.node), f"{quote}{message}{quote}")
+        ]
+    if changes and state == findings.BY_HAND:
+      state = findings.MIGRATE
+    needs_package = changes and use.form != "text"
+    opening = [file.package_import] if needs_package else []
+    yield file.make(
+      *("LS103", use.node, use.written, message, state, note), changes, opening
+    )
 
 
-def _find_text(
-  file: files.File, use: legacy_uses.LegacyUse
-) -> findings.Finding:
-  """Returns the finding for a string that is the name of a module."""
-  span = file.find_span(use.node)
-  quote = file.document.text[slice(*span)][:1]
-  if not legacy_names.find_home(use.name):
-    message = f"names of this module are in {use.now} now"
-  elif (
-    use.node in _find_imported_texts(file)
-    and quote in "\"'"
-    and file.is_at(use.node)
-  ):
-    edit = edits.Edit(*span, f"{quote}{use.now}{quote}")
-    return file.make("LS103", use.node, use.written, use.now, edits=[edit])
-  else:
-    message = f"the name is in a string: {use.now}"
-  return file.make("LS103", use.node, use.written, message, findings.BY_HAND)
-
-
-def _find_unknown(
-  file: files.File, use: legacy_uses.LegacyUse
-) -> findings.Finding:
-  """Returns the finding for `x.train.experimental.LossScale`."""
-  short = file.shorten(use.now)
-  edit = edits.Edit(*file.find_span(use.node), short)
-  is_at = file.is_at(use.node)
-  return file.make(
-    "LS103",
-    use.node,
-    use.written,
-    short,
-    findings.OFFERED if is_at else findings.BY_HAND,
-    f"if {use.written.partition('.')[0]} is TensorFlow",
-    edits=[edit] if is_at else [],
-    opening=[file.package_import] if is_at else [],
-  )
-
-
-def _find_getattr(
-  file: files.File, use: legacy_uses.LegacyUse
-) -> findings.Finding:
-  """Returns the finding for `getattr(module, "name")`."""
-  call: ast.Call = use.node
-  package, _, last = use.now.rpartition(".")
+def _edit_question(
+  file: files.File, call: ast.Call, now: str
+) -> tuple[str, list[edits.Edit]]:
+  """Returns the message and the edits for `getattr(module, "name")`."""
+  package, _, last = now.rpartition(".")
   short = file.shorten(package)
   owner, name = call.args[:2]
   if not package or not (file.is_at(owner) and file.is_at(name)):
-    message = f"the name is in a string: {use.now}"
-    return file.make("LS103", call, use.written, message, findings.BY_HAND)
+    return f"the name is in a string: {now}", []
   changes = [edits.Edit(*file.find_span(owner), short)]
   if isinstance(name, ast.Constant) and name.value != last:
     changes.append(edits.Edit(*file.find_span(name), repr(last)))
-  return file.make(
-    "LS103",
-    call,
-    use.written,
-    f'{sources.unparse(call.func)}({short}, "{last}")',
-    edits=changes,
-    opening=[file.package_import],
-  )
-
-
-def _find_imported_texts(file: files.File) -> list[ast.expr]:
-  """Returns the strings that are given to `import_module`."""
-  return [
-    node.args[0]
-    for node in file.source.list_nodes(ast.Call)
-    if node.args and sources.find_dotted_name(node.func) in _IMPORTERS
-  ]
+  return f'{sources.unparse(call.func)}({short}, "{last}")', changes

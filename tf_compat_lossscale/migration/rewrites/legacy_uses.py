@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from collections.abc import Sequence
 import re
 from typing import Any
 from typing import NamedTuple
@@ -14,16 +15,25 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.programs import sources
 
 _PACKAGE = "tf_compat_lossscale"
-# The places of names that may follow an object of which the source does not
-# tell whether it is TensorFlow.
 _WORDS = re.compile(
   r"tensorflow\..*(oss_?[sS]cale|mixed_precision|experimental)"
 )
-_PLACES = re.compile(
+# The names that may follow an object of which the source does not tell whether
+# it is TensorFlow, or a name of TensorFlow in a text.
+_NAME = (
   r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
-  r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)$"
+  r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)"
+)
+_PLACES = re.compile(rf"{_NAME}$")
+_IN_TEXT = re.compile(rf"\w{_NAME}")
+# NVIDIA's variables.
+SWITCHES = (
+  legacy_names.MIXED_PRECISION,
+  legacy_names.LOSS_SCALING,
+  legacy_names.GRAPH_REWRITE,
 )
 _MOST_PARTS = 6  # Of compat.v1.keras.mixed_precision.experimental.Policy.
+_RUNS_TEXT = ("compile", "eval", "exec")
 _LAST = {name for names in legacy_names.NAMES_IN.values() for name in names}
 
 
@@ -34,8 +44,9 @@ class LegacyUse(NamedTuple):
     name: The full name, such as "tensorflow.train.experimental.LossScale".
     node: The node of the name, without attributes that follow it.
     form: As of `sources.Use`; besides, "follows" (an expression that begins
-      with an imported legacy name, and so changes with the import) and
-      "unknown" (an expression whose first part may be TensorFlow).
+      with an imported legacy name, and so changes with the import), "unknown"
+      (an expression whose first part may be TensorFlow) and "module" (a module
+      whose names are here, as a value).
   """
 
   name: str
@@ -66,20 +77,43 @@ class LegacyUse(NamedTuple):
 
 
 def find_legacy_uses(source: sources.Source) -> Iterator[LegacyUse]:
-  """Yields the legacy names in a source, in the order of lines."""
+  """Yields the legacy names in a source."""
+  stars, modules = list[str](), list[sources.Use]()
   for use in source.uses:
-    if use.form == "store" or not _WORDS.match(use.name):
-      continue
-    if use.form == "expression":
+    if not _WORDS.match(use.name):
+      if use.form == "star" and use.name.startswith("tensorflow"):
+        stars.append(use.name)
+      elif use.form == "expression" and not use.name.startswith("tensorflow"):
+        yield from _find_in_unknown(use.name, use.node)
+    elif use.form in ("expression", "getattr") and _is_bare(use.name):
+      if not isinstance(use.node, ast.Name):
+        modules.append(use)
+    elif use.form == "expression":
       yield from _find_in_expression(source, use)
     elif use.form in ("star", "text"):
-      place = legacy_names.find_place(use.name)
-      if place in legacy_names.NAMES_IN or legacy_names.find_home(use.name):
+      if _is_bare(use.name) or legacy_names.find_home(use.name):
         yield LegacyUse(use.name, use.node, use.form)
-    elif legacy_names.find_home(use.name):
+    elif use.form != "store" and legacy_names.find_home(use.name):
       yield LegacyUse(use.name, use.node, use.form)
+  yield from _find_modules(source, modules)
   for node in source.unknown:
-    yield from _find_in_unknown(node)
+    root: ast.AST = node
+    names = list[str]()
+    while isinstance(root, ast.Attribute):
+      names.append(root.attr)
+      root = root.value
+    if isinstance(root, ast.Name) and not _LAST.isdisjoint(names):
+      name = ".".join([root.id, *reversed(names)])
+      for below in ["", *(f"{star}." for star in stars)]:
+        yield from _find_in_unknown(below + name, node)
+  if "eval" in source.text or "exec" in source.text:
+    yield from _find_in_code(source)
+
+
+def _is_bare(name: str) -> bool:
+  """Returns whether a name is a module of which only some names are here."""
+  is_place = legacy_names.find_place(name) in legacy_names.NAMES_IN
+  return is_place and not legacy_names.find_home(name)
 
 
 def _find_in_expression(
@@ -99,18 +133,61 @@ def _find_in_expression(
   yield LegacyUse(name, node, "follows" if follows else "expression")
 
 
-def _find_in_unknown(node: ast.AST) -> Iterator[LegacyUse]:
+def _find_modules(
+  source: sources.Source, modules: Sequence[sources.Use]
+) -> Iterator[LegacyUse]:
+  """Yields modules as values, unless the source tells what becomes of them.
+
+  That is so after `E = tf.train.experimental`, and in `getattr(tf.train,
+  "experimental").LossScale`.
+  """
+  told: list[ast.AST] = []
+  if modules:
+    for node in source.list_nodes(ast.Assign):
+      if isinstance(node.targets[0], ast.Name):
+        told.append(node.value)
+    for use in source.uses:
+      root = use.node
+      if isinstance(root, ast.Call):  # `getattr(tf.train.experimental, "x")`
+        told.append(root.args[0])
+      while isinstance(root, ast.Attribute):
+        root = root.value
+      if root is not use.node:
+        told.append(root)
+  known = set(map(id, told))
+  for use in modules:
+    if id(use.node) not in known:
+      yield LegacyUse(use.name, use.node, "module")
+
+
+def _find_in_unknown(name: str, node: ast.AST) -> Iterator[LegacyUse]:
   """Yields `x.train.experimental.LossScale` of an object that is unknown."""
-  attributes = []
   while isinstance(node, ast.Attribute):
-    attributes.append(node)
-    node = node.value
-  for i, attribute in enumerate(
-    attributes if isinstance(node, ast.Name) else ()
-  ):
-    if attribute.attr in _LAST:
-      parts = [each.attr for each in attributes[i : i + _MOST_PARTS]]
-      match = _PLACES.search(".".join(["", *reversed(parts)]))
+    if node.attr in _LAST:
+      first, *rest = name.rsplit(".", _MOST_PARTS)
+      match = _PLACES.search(".".join([first[-_MOST_PARTS:], *rest]))
       if match and legacy_names.find_home(f"tensorflow.{match[1]}"):
-        yield LegacyUse(f"tensorflow.{match[1]}", attribute, "unknown")
+        yield LegacyUse(f"tensorflow.{match[1]}", node, "unknown")
         return
+    name, node = name.rpartition(".")[0], node.value
+
+
+def _find_in_code(source: sources.Source) -> Iterator[LegacyUse]:
+  """Yields the texts with a legacy name that `eval` and the like run."""
+  for call in source.list_nodes(ast.Call):
+    if sources.find_dotted_name(call.func) in _RUNS_TEXT and call.args:
+      for node in ast.walk(call.args[0]):
+        text = node.value if isinstance(node, ast.Constant) else None
+        match = _IN_TEXT.search(text) if isinstance(text, str) else None
+        if match and legacy_names.find_home(f"tensorflow.{match[1]}"):
+          yield LegacyUse(f"tensorflow.{match[1]}", node, "text")
+
+
+def find_switches(source: sources.Source) -> Iterator[tuple[str, ast.AST]]:
+  """Yields the strings and keywords that name NVIDIA's variables."""
+  for text in source.list_nodes(ast.Constant):
+    if text.value in SWITCHES:
+      yield str(text.value), text
+  for word in source.list_nodes(ast.keyword):  # Of `update(NAME="1")`.
+    if word.arg in SWITCHES:
+      yield str(word.arg), word

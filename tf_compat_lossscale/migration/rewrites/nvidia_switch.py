@@ -39,6 +39,7 @@ os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
 @rules.rule(
   "LS205",
   "nvidia-switch",
+  __doc__,
   (
     """\
 import os
@@ -65,39 +66,31 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   needs = file.context.needs
   if not file.switches and (needs is None or not needs.switch):
     return
+  found = [(span, name, _NOTE) for name, span in file.switches]
   call = f"{file.short}.{_CALL}"
-  message = f"{call} after TensorFlow is imported"
+  message, state = f"{call} after TensorFlow is imported", findings.MIGRATE
   edits: list[edits_lib.Edit] = []
   opening: list[str] = []
   if needs is not None and needs.switch:
     place = _find_place(file)
-    edits = (
-      [imports.insert_after(file, place, [call])] if place is not None else []
-    )
-    opening = [file.package_import, *([] if place is not None else [call])]
-    if not file.switches:
+    opening = [file.package_import]
+    if place is None:
+      opening.append(call)
+    else:
+      edits = imports.insert_after(file, place, [call])
+    if not found:
       note = f"{needs.switch} turns NVIDIA's switch on"
-      yield file.make(
-        "LS205",
-        place or file.find_opening(),
-        *("the environment", message),
-        note=note,
-        edits=edits,
-        opening=opening,
-      )
-  state = findings.MIGRATE
-  if not opening:
-    starts = file.context.starts
+      span = file.find_span(place) if place else file.find_start()
+      found = [(span, "the environment", note)]
+  elif not file.context.starts:
+    message = f"where TensorFlow is imported: tfl.{_CALL}"
+    state = findings.BY_HAND
+  elif any(each.switch for each in file.context.starts.values()):
     message = f"tfl.{_CALL} in {' and '.join(file.list_starts())}"
-    if not starts:
-      message = f"where TensorFlow is imported: tfl.{_CALL}"
-      state = findings.BY_HAND
-    elif not any(each.switch for each in starts.values()):
-      return
-  for name, span in file.switches:
-    yield file.make(
-      *("LS205", span, name, message, state, _NOTE), edits, opening
-    )
+  else:
+    return
+  for span, name, note in found:
+    yield file.make("LS205", span, name, message, state, note, edits, opening)
     edits = []  # The first finding has them.
 
 
@@ -132,6 +125,5 @@ def _defines_alone(statement: ast.stmt) -> bool:
 
 
 def _imports_tensorflow(node: ast.AST) -> bool:
-  """Returns whether a node imports TensorFlow or this package."""
   tops = {name.partition(".")[0] for name in files.list_modules(node)}
   return not tops.isdisjoint({"tensorflow", files.PACKAGE})

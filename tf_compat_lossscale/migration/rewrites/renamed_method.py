@@ -18,6 +18,13 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 
 _RENAMED = {"experimental_run_v2": "run", "predict_proba": "predict"}
+_BY_HAND_EXAMPLE = """\
+import tensorflow as tf
+import tf_compat_lossscale as tfl
+
+def evaluate(model, x):
+  return model.predict_proba(x), model.predict_classes(x)
+"""
 _SURE = ("experimental_run_v2",)  # No other library has it.
 _BY_HAND = {
   "experimental_make_numpy_dataset": (
@@ -32,6 +39,7 @@ _BY_HAND = {
 @rules.rule(
   "LS304",
   "renamed-method",
+  __doc__,
   (
     """\
 import tensorflow as tf
@@ -54,22 +62,7 @@ def train(batch):
   return strategy.run(step, args=(batch,))
 """,
   ),
-  (
-    """\
-import tensorflow as tf
-import tf_compat_lossscale as tfl
-
-def evaluate(model, x):
-  return model.predict_classes(x)
-""",
-    """\
-import tensorflow as tf
-import tf_compat_lossscale as tfl
-
-def evaluate(model, x):
-  return model.predict_classes(x)
-""",
-  ),
+  (_BY_HAND_EXAMPLE, _BY_HAND_EXAMPLE),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of methods that are gone."""
@@ -78,26 +71,20 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   found: list[ast.AST] = [*file.source.unknown]
   found += [use.node for use in file.source.uses if use.form == "expression"]
   for node in found:
-    attribute = getattr(node, "attr", "")
-    if attribute not in _RENAMED and attribute not in _BY_HAND:
+    name = getattr(node, "attr", "")
+    message, new = _BY_HAND.get(name), _RENAMED.get(name)
+    if not (message or new):
       continue
     assert isinstance(node, ast.Attribute)
     if not file.is_at(node):
       continue
-    end = file.find_span(node)[1]
-    name = f".{node.attr}"
-    if node.attr in _RENAMED:
-      new, is_sure = _RENAMED[node.attr], node.attr in _SURE
-      edit = edits.Edit(end - len(node.attr), end, new)
-      yield file.make(
-        "LS304",
-        node,
-        name,
-        f".{new}",
-        findings.MIGRATE if is_sure else findings.OFFERED,
-        "" if is_sure else "if it is a model of Keras",
-        edits=[edit],
-      )
-    else:
-      message = _BY_HAND[node.attr]
-      yield file.make("LS304", node, name, message, findings.BY_HAND)
+    state, note, changes = findings.BY_HAND, "", list[edits.Edit]()
+    if new:
+      end = file.find_span(node)[1]
+      changes = [edits.Edit(end - len(name), end, new)]
+      state, message = findings.MIGRATE, f".{new}"
+      if name not in _SURE:
+        state, note = findings.OFFERED, "if it is a model of Keras"
+    yield file.make(
+      *("LS304", node, f".{name}", message or "", state, note), changes
+    )

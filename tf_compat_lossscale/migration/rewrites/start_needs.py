@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the calls that a program must make first, by the files that it has.
+"""Tells which files start programs, and which calls a program must make first.
 
 The rules about start files share this.
 """
@@ -7,9 +7,8 @@ The rules about start files share this.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from collections.abc import Sequence
-import itertools
+from collections.abc import Collection
+from collections.abc import Mapping
 import os
 import re
 from typing import NamedTuple
@@ -20,124 +19,160 @@ from tf_compat_lossscale.programs import choices
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 
-# In the names of a file, one a line.
-_OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)", re.MULTILINE)
-_STANDALONE = re.compile(r"^keras(\.|$)", re.MULTILINE)
-_KERAS = re.compile(f"^{choices.KERAS.pattern}|^keras$", re.MULTILINE)
-_KERAS_2 = re.compile(
-  r"^tensorflow\.compat\.v1\.keras"  # Keras 3 has nothing there.
-  r"|^tf_compat_lossscale\.keras($|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
-  re.MULTILINE,
-)
+_NEVER = ("setup.py", "__init__.py", "conftest.py")
+_TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
+_BLOCKS = (ast.For, ast.While, ast.With)
+# A fact about a file -> what tells it in the file's names, one a line.
+_FACTS = {
+  "keras": re.compile(f"^{choices.KERAS.pattern}|^keras$", re.MULTILINE),
+  # `tensorflow.compat.v1.keras` is empty with Keras 3.
+  "keras 2": re.compile(
+    r"^tensorflow\.compat\.v1\.keras|^tf_compat_lossscale\.keras"
+    r"($(?![\s\S]*\.Keras3)|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
+    re.MULTILINE,
+  ),
+  # What `migrate` makes of names for which `run` chooses Keras 2.
+  "migrated": re.compile(
+    r"^tf_compat_lossscale\.(\w*LossScale\w*|\w+_rewrite)\b", re.MULTILINE
+  ),
+  "import keras": re.compile(r"^keras(\.|$)", re.MULTILINE),
+  "optimizers": re.compile(
+    r"\bkeras\.optimizers(\.(?!legacy)|$)", re.MULTILINE
+  ),
+}
 _KERAS_LACKS = re.compile(r"\btf\.(contrib\.|estimator)")
-
-
-def find_needs(
-  files: Sequence[files_lib.File],
-  traits: Iterable[Traits],
-  start: files_lib.File | None,
-  nvidia_switch: bool,
-) -> contexts.Needs:
-  """Returns what a program needs.
-
-  Args:
-    files: The files that may belong to it.
-    traits: What they add to its needs.
-    start: The file that starts it; None if none of them does.
-    nvidia_switch: Whether NVIDIA's variables are on in all programs.
-  """
-  tensorflow = start.tensorflow if start else None
-  if tensorflow is None:
-    tensorflow = 1 if any(file.tensorflow == 1 for file in files) else 2
-  done = {
-    name
-    for file in files
-    for name, is_always in file.calls.items()
-    if is_always or file is start
-  }
-  whole = Traits.join(traits)
-  lacks = list(whole.lacks)
-  keras_2 = whole.has_keras_2 or (
-    whole.uses_keras and (tensorflow == 1 or whole.means_keras_2)
-  )
-  if keras_2 and whole.imports_keras:
-    lacks.append("keras")
-  chosen = whole.chooses or "use_keras_2" in done
-  installs = "install" in done
-  switch = "--nvidia-switch" if nvidia_switch else whole.switch
-  return contexts.Needs(
-    tensorflow == 1
-    and done.isdisjoint(("disable_v2_behavior", "disable_eager_execution")),
-    keras_2 and not chosen,
-    () if installs else tuple(dict.fromkeys(lacks)),
-    keras_2 and not installs and whole.uses_optimizers,
-    "" if "honor_environment" in done else switch,
-    keras_2 or chosen,
-  )
 
 
 class Traits(NamedTuple):
   """What a file adds to the needs of its programs.
 
   Attributes:
+    facts: The keys of `_FACTS` that hold; "asks" (it has a name for which
+      `run` chooses Keras 2), "chooses" (it chooses Keras 2 by an environment
+      variable), "legacy" (it has legacy names), and "graph" (it
+      imports `tensorflow.compat.v1`, and uses names of TensorFlow 1 there).
     lacks: The missing names that `tfl.install()` puts back.
-    has_keras_2: Whether it has names that Keras 2 alone has.
-    uses_keras: Whether it uses Keras, or what is built on Keras.
-    means_keras_2: Whether it means Keras 2, if it uses Keras.
-    chooses: Whether it sets the environment variable that chooses Keras 2.
-    uses_optimizers: Whether it uses optimizers of Keras, by class or by name.
-    imports_keras: Whether it imports the package `keras`.
     switch: Where it turns NVIDIA's variables on; "" if it does not.
   """
 
-  lacks: tuple[str, ...]
-  has_keras_2: bool
-  uses_keras: bool
-  means_keras_2: bool
-  chooses: bool
-  uses_optimizers: bool
-  imports_keras: bool
+  facts: set[str]
+  lacks: list[str]
   switch: str
-
-  @classmethod
-  def join(cls, traits: Iterable[Traits]) -> Traits:
-    """Returns what several files add together."""
-    columns = list(zip(*traits))
-    lacks = tuple(itertools.chain.from_iterable(columns[0]))
-    switch = next(filter(None, columns[-1]), "")
-    of_2, uses, means, chooses, optimizers, imports = map(any, columns[1:-1])
-    return cls(
-      *(lacks, of_2, uses, means, chooses, optimizers, imports, switch)
-    )
 
 
 def find_traits(file: files_lib.File) -> Traits:
   """Returns what a file adds to the needs of its programs."""
-  names = file.names
-  lacks = tuple(
+  facts = {fact for fact, sign in _FACTS.items() if sign.search(file.names)}
+  lacks = [
     absence.name
     for _, absence in file.absences
     if absence.state == missing_names.RESTORED
-  )
+  ]
+  if _KERAS_LACKS.search(" ".join(lacks)):
+    facts.add("keras")
   text, switch = file.document.text, ""
+  if next(choices.find_keras_2(file.source), None) is not None:
+    facts.add("asks")
+  if "TF_USE_LEGACY_KERAS" in text:
+    facts.add("chooses")
+  if ".compile(" in text and _compiles(file.source):
+    facts.add("optimizers")
+  if file.legacy:
+    facts.add("legacy")
+  if file.imports_compat_v1 and file.has_names_of_compat_v1:
+    facts.add("graph")
   if file.switches:
     line = file.lines.find_position(file.switches[0][1][0])[0]
     switch = f"{os.path.basename(file.path)}:{line}"
-  return Traits(
-    lacks,
-    bool(_KERAS_2.search(names)),
-    bool(_KERAS.search(names) or _KERAS_LACKS.search(" ".join(lacks))),
-    next(choices.find_keras_2(file.source), None) is not None,
-    "TF_USE_LEGACY_KERAS" in text,
-    bool(_OPTIMIZERS.search(names))
-    or (".compile(" in text and _compiles(file.source)),
-    bool(_STANDALONE.search(names)),
-    switch,
+  return Traits(facts, lacks, switch)
+
+
+def find_needs(
+  read: Mapping[files_lib.File, Traits],
+  start: files_lib.File | None,
+  nvidia_switch: bool,
+) -> contexts.Needs:
+  """Returns what a program needs.
+
+  Args:
+    read: The files that may belong to it, with what they add to its needs.
+    start: The file that starts it; None if none of them does.
+    nvidia_switch: Whether NVIDIA's variables are on in all programs.
+  """
+  facts = set[str]().union(*(traits.facts for traits in read.values()))
+  lacks = [name for traits in read.values() for name in traits.lacks]
+  switches = ["--nvidia-switch" if nvidia_switch else ""]
+  switches += [traits.switch for traits in read.values()]
+  done = {
+    name
+    for file in read
+    for name, is_always in file.calls.items()
+    if is_always or file is start
+  }
+  means_1 = [file for file in read if file.tensorflow == 1]
+  was_graph = any(
+    not f.context.decision.stays_eager
+    or (f.imports_package and f.has_names_of_compat_v1)
+    for f in means_1
+  )
+  if start is None:
+    was_graph |= "graph" in facts
+  elif start.tensorflow is not None:
+    means_1 = [start] if start.tensorflow == 1 else []
+    was_graph = bool(means_1) and not start.context.decision.stays_eager
+  asks = "asks" in facts or (start is None and "migrated" in facts)
+  keras_2 = "keras 2" in facts or ("keras" in facts and (bool(means_1) or asks))
+  if keras_2 and "import keras" in facts:
+    lacks.append("keras")
+  chosen = "chooses" in facts or "use_keras_2" in done
+  # Who ports a program by hand has today's optimizers in mind.
+  is_ported = "legacy" not in facts and (
+    chosen or (start is not None and start.imports_package)
+  )
+  installs = "install" in done
+  return contexts.Needs(
+    was_graph
+    and done.isdisjoint(("disable_v2_behavior", "disable_eager_execution")),
+    keras_2 and not chosen,
+    () if installs else tuple(dict.fromkeys(lacks)),
+    keras_2 and "optimizers" in facts and not (installs or is_ported),
+    "" if "honor_environment" in done else next(filter(None, switches), ""),
+    keras_2 or chosen,
   )
 
 
+def starts_program(file: files_lib.File, paths: Collection[str]) -> bool:
+  """Returns whether a file starts a program.
+
+  It asks for `__main__`, calls `app.run`, or is a notebook or a test; or it is
+  a script: no file of the call imports it, it is in no package, and it does
+  more than to define things.
+  """
+  name = os.path.basename(file.path)
+  if name in _NEVER:
+    return False
+  if _TEST.fullmatch(name) or file.main_lines or "app.run" in file.names:
+    return True
+  init = os.path.join(os.path.dirname(file.path), "__init__.py")
+  if file.context.is_imported or init in paths:
+    return False
+  return any(_acts(file, statement) for statement in file.statements)
+
+
+def _acts(file: files_lib.File, statement: ast.stmt) -> bool:
+  """Returns whether a statement of a module does more than to define things."""
+  if isinstance(statement, _BLOCKS):
+    return True
+  if isinstance(statement, ast.Expr):
+    return not isinstance(statement.value, ast.Constant)
+  if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+    value = statement.value
+    function = value.func if isinstance(value, ast.Call) else None
+    return files_lib.is_tensorflow(file.source.resolve(function) or "")
+  return False
+
+
 def _compiles(source: sources.Source) -> bool:
-  """Returns whether a source may call `Model.compile`."""
   return any(
     getattr(node.func, "attr", None) == "compile"
     and any(word.arg in ("loss", "optimizer") for word in node.keywords)

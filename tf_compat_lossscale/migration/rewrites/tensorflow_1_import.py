@@ -3,33 +3,33 @@
 
 `import tensorflow` is TensorFlow 2 today. Its names and what they do differ
 from those of TensorFlow 1, which `tensorflow.compat.v1` still has. A file with
-names of one TensorFlow means that one. A file without follows most of the other
-files, because `tf.Variable` and `tf.nn.dropout` are two things. A file with
-names of both is left to you. `--tf1` and `--tf2` decide for all files.
+names of one TensorFlow means that one. A file without, which imports plain
+`tensorflow` and not this package, follows most of the other files, because
+`tf.Variable` and `tf.nn.dropout` are two things. A file with names of both is
+left to you. `--tf1` and `--tf2` decide for all files.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeAlias
 
+from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import imports
 
 _V1 = "tensorflow.compat.v1"
-# Modules below `tensorflow` that TensorFlow 1's namespace does not have, or
-# that `tfl.install()` puts back under their old name.
-_STAYS = (
-  *("compat", "contrib", "core", "estimator"),
-  *("examples", "python", "tools"),
-)
+# The place, the name, the message and the edits of a finding.
+_Found: TypeAlias = tuple[ast.AST, str, str, list[edits.Edit]]
 
 
 @rules.rule(
   "LS201",
   "tensorflow-1-import",
+  __doc__,
   (
     """\
 import tensorflow as tf  # Graphs.
@@ -53,99 +53,65 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports of TensorFlow in a TensorFlow 1 program."""
   both = file.context.decision.both
   if both:
-    place = file.find_start()
     message = "split the file, or say which it is by --tf1 or --tf2"
     yield file.make(
-      "LS201", place, "names of both", message, findings.BY_HAND, both
+      *("LS201", file.find_start(), "names of both", message),
+      *(findings.BY_HAND, both),
     )
   if file.tensorflow != 1:
     return
   legacy = {id(use.node) for use in file.legacy}
   for node in file.list_imports():
-    if isinstance(node, ast.Import):
+    found = []
+    if isinstance(node, ast.ImportFrom):
+      found = _find_in_import_from(file, node, legacy)
+    else:
       for alias in node.names:
         if id(alias) not in legacy:
-          yield from _find_in_import(file, alias)
-    elif not node.level:
-      yield from _find_in_import_from(file, node, legacy)
+          found += _find_in_import(file, alias)
+    for place, name, message, changes in found:
+      note = "this is TensorFlow 1 code"
+      yield file.make("LS201", place, name, message, note=note, edits=changes)
 
 
-def _find_in_import(
-  file: files.File, alias: ast.alias
-) -> Iterator[findings.Finding]:
-  """Yields the finding for one module of `import a, b`."""
-  if not files.is_tensorflow(alias.name):
-    return
+def _find_in_import(file: files.File, alias: ast.alias) -> list[_Found]:
+  """Returns what is to change in one module of `import a, b`."""
   below = alias.name.partition(".")[2]
-  first = below.partition(".")[0]
-  if first in _STAYS:
-    return
+  if not files.is_tensorflow(alias.name) or _stays(below):
+    return []
   name = f"{_V1}.{below}" if below else _V1
   if below and not alias.asname:
     # The statement binds `tensorflow`, and loads a module of it.
     name = _V1
   edit = imports.make_name_edit(file, alias, name, alias.asname or "tensorflow")
-  yield file.make(
-    "LS201",
-    alias,
-    f"import {alias.name}",
-    f"import {name}",
-    note="this is TensorFlow 1 code",
-    edits=[edit],
-  )
+  return [(alias, f"import {alias.name}", f"import {name}", [edit])]
 
 
 def _find_in_import_from(
   file: files.File, node: ast.ImportFrom, legacy: set[int]
-) -> Iterator[findings.Finding]:
-  """Yields the finding for `from tensorflow.a import b`."""
-  module = node.module or ""
-  if not files.is_tensorflow(module):
-    return
+) -> list[_Found]:
+  """Returns what is to change in `from tensorflow.a import b`."""
+  module = "" if node.level else node.module or ""
   below = module.partition(".")[2]
-  names = [alias for alias in node.names if id(alias) not in legacy]
-  if not names or id(node) in legacy:
-    return
-  if not below:
-    names = [alias for alias in names if alias.name not in _STAYS]
-    if len(names) < len(node.names):
-      # What stays, or moves elsewhere, has to be imported by itself.
-      yield from _find_some(file, node, names, legacy)
-      return
-  if below.partition(".")[0] in _STAYS:
-    return
-  name = f"{_V1}.{below}" if below else _V1
-  yield file.make(
-    "LS201",
-    node,
-    f"from {module} import",
-    f"from {name} import",
-    note="this is TensorFlow 1 code",
-    edits=[imports.make_module_edit(file, node, name)],
-  )
-
-
-def _find_some(
-  file: files.File,
-  node: ast.ImportFrom,
-  names: list[ast.alias],
-  legacy: set[int],
-) -> Iterator[findings.Finding]:
-  """Yields the finding for `from tensorflow import a, contrib`."""
+  if not files.is_tensorflow(module) or _stays(below) or id(node) in legacy:
+    return []
+  names = [
+    alias
+    for alias in node.names
+    if id(alias) not in legacy and (below or not _stays(alias.name))
+  ]
+  start = f"from {module} import"
+  if names and (below or len(names) == len(node.names)):
+    name = f"{_V1}.{below}" if below else _V1
+    edit = imports.make_module_edit(file, node, name)
+    return [(node, start, f"from {name} import", [edit])]
+  # What stays has to be imported by itself. If legacy names move elsewhere, the
+  # names stand alone after that.
   if not names or any(id(alias) in legacy for alias in node.names):
-    return  # After the other edits, the names stand alone.
-  taken = {id(alias) for alias in names}
-  kept = [alias for alias in node.names if id(alias) not in taken]
-  line = ", ".join(ast.unparse(alias) for alias in names)
-  line = f"from {_V1} import {line}"
-  yield file.make(
-    "LS201",
-    node,
-    "from tensorflow import",
-    line,
-    note="this is TensorFlow 1 code",
-    edits=[
-      *imports.remove_names(file, node.names, kept),
-      imports.insert_after(file, node, [line]),
-    ],
-  )
+    return []
+  line = f"from {_V1} import {', '.join(map(ast.unparse, names))}"
+  return [(node, start, line, imports.move_names(file, node, names, [line]))]
+
+
+def _stays(name: str) -> bool:
+  return name.partition(".")[0] in files.STAYS

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-import os
 import re
 
 from tf_compat_lossscale.migration import files
@@ -28,6 +27,7 @@ _CALL = "disable_v2_behavior()"
 @rules.rule(
   "LS204",
   "tensorflow-2-behavior",
+  __doc__,
   (
     """\
 import tensorflow.compat.v1 as tf
@@ -55,7 +55,8 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     if bound is not None:
       call = f"{bound}.{_CALL}"
       lines = [call]
-      if _is_module_too(file) and imports.is_alone(file, statement):
+      is_module_too = file.context.is_imported and file.main_lines
+      if is_module_too and imports.is_alone(file, statement):
         # The program that imports this file may have turned eager mode on.
         lines = ['if __name__ == "__main__":', f"  {call}"]
       yield file.make(
@@ -64,7 +65,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         ast.unparse(statement),
         f"{call} after it",
         note=file.context.decision.reason,
-        edits=[imports.insert_after(file, statement, lines)],
+        edits=imports.insert_after(file, statement, lines),
       )
       return
     if not file.context.own_modules.isdisjoint(files.list_modules(statement)):
@@ -76,34 +77,23 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
   yield file.make(
     "LS204",
-    file.find_opening(),
+    file.find_start(),
     "the start of the program",
     "; ".join(lines),
     opening=lines,
   )
 
 
-def _is_module_too(file: files.File) -> bool:
-  """Returns whether other files import a file that asks for `__main__`."""
-  name = os.path.basename(file.path)
-  return (
-    file.context.is_imported and bool(file.main_lines) and name != "__init__.py"
-  )
-
-
 def _find_bound_name(statement: ast.stmt) -> str | None:
-  """Returns the name to which a statement binds TensorFlow, if it does."""
-  if isinstance(statement, ast.Import):
-    for alias in statement.names:
-      if alias.name == "tensorflow" or (alias.name == _V1 and alias.asname):
-        return alias.asname or alias.name
-      if alias.name.startswith("tensorflow.") and not alias.asname:
-        return _V1  # The statement binds `tensorflow`.
-  if (
-    isinstance(statement, ast.ImportFrom)
-    and statement.module == "tensorflow.compat"
-  ):
-    for alias in statement.names:
-      if alias.name == "v1":
-        return alias.asname or alias.name
+  module = ""
+  if isinstance(statement, ast.ImportFrom):
+    module = f"{statement.module}."
+  elif not isinstance(statement, ast.Import):
+    return None
+  for alias in statement.names:
+    name = f"{module}{alias.name}"
+    if name == "tensorflow" or (name == _V1 and (alias.asname or module)):
+      return alias.asname or alias.name
+    if name.startswith("tensorflow.") and not (alias.asname or module):
+      return _V1  # The statement binds `tensorflow`.
   return None

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides which TensorFlow each file of a call means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tf_compat_lossscale.migration import contexts
+from tf_compat_lossscale.migration import files as files_lib
+from tf_compat_lossscale.migration.rewrites import old_installs
+from tf_compat_lossscale.programs import which_tensorflow
+
+
+def decide(
+  files: Sequence[files_lib.File], tensorflow: int | None
+) -> dict[str, contexts.Decision]:
+  """Returns which TensorFlow each file means.
+
+  A file without names that tell means what most of the others mean, unless it
+  imports `tensorflow.compat.v1`.
+  """
+  decisions, votes = {}, list[int | None]()
+  for file in files:
+    decision, vote = contexts.Decision(tensorflow), None
+    if tensorflow is None:
+      decision, vote = _decide_alone(file)
+    votes.append(vote)
+    decisions[file.path] = decision
+  most = 1 if votes.count(1) > votes.count(2) else 2
+  for file in files:
+    decision = decisions[file.path]
+    if not file.imports_tensorflow:
+      decisions[file.path] = contexts.Decision(None)
+    elif decision.tensorflow is None:
+      is_ported = file.imports_package and not file.legacy
+      decisions[file.path] = contexts.Decision(
+        1 if file.imports_compat_v1 else most,
+        stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
+      )
+  return decisions
+
+
+def _decide_alone(file: files_lib.File) -> tuple[contexts.Decision, int | None]:
+  """Returns which TensorFlow a file means by itself, and what it counts as.
+
+  What `migrate` writes never makes a file count for TensorFlow 1, and never
+  takes away that a file counts for TensorFlow 2. Otherwise, a second `migrate`
+  might take other files for TensorFlow 1 than the first.
+  """
+  decision = which_tensorflow.decide_for([file.source])
+  of_1 = of_2 = None
+  for sign in decision.signs:
+    if sign.tensorflow == 1 and sign.weight:
+      of_1 = of_1 or sign
+    elif sign.tensorflow == 2 and sign.weight > 1:
+      of_2 = of_2 or sign
+  if of_1 and of_2:
+    both = f"{of_1} is of 1, {of_2} of 2"
+    return contexts.Decision(2, both=both), None
+  if decision.signs:
+    sign, means = decision.signs[0], decision.tensorflow
+    # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
+    return contexts.Decision(means, str(sign) if sign.weight else ""), means
+  if (told := old_installs.find_release(file)) is not None:
+    return contexts.Decision(told), told
+  if "disable_v2_behavior" in file.calls:
+    return contexts.Decision(1), 1 if file.has_names_of_compat_v1 else None
+  # `migrate` may have edited the names away that told.
+  if file.imports_package and not file.imports_compat_v1:
+    return contexts.Decision(2), 2 if file.imports_tensorflow else None
+  return contexts.Decision(None), None
