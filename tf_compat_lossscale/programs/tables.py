@@ -743,6 +743,16 @@ api._v1.keras.optimizers
   {_package}.api._v2.keras.optimizers: experimental
 api._v1.keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
+backend
+  {_package}.api._v1.keras.backend: get_session set_session
+initializers
+  {_package}.api._v1.keras.initializers: normal uniform
+layers
+  {_package}.api._v1.keras.layers: CuDNNGRU CuDNNLSTM
+losses
+  {_package}.api._v1.keras.losses: cosine cosine_proximity
+metrics
+  {_package}.api._v1.keras.metrics: cosine cosine_proximity
 api._v2.keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
 engine

@@ -26,7 +26,7 @@ def _start():
     try:
       from tf_compat_lossscale._core import patching
       from tf_compat_lossscale.programs import import_hooks
-      from tf_compat_lossscale.programs import standalone_keras
+      from tf_compat_lossscale.programs import keras_modules
     finally:
       sys.path.reverse()
       sys.path.remove(root)
@@ -79,7 +79,7 @@ def _start():
     import_hooks.when_imported("absl.flags._argument_parser", prepare_flags)
     import_hooks.when_imported("tensorflow", prepare)
     # A program may import keras before TensorFlow.
-    keras = standalone_keras.StandaloneKeras(patching.UndoLog())
+    keras = keras_modules.StandaloneKeras(patching.UndoLog())
     keras.start_if_keras_2()
   ours = sys.modules.pop("sitecustomize")
   try:

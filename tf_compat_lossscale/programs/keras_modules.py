@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives programs Keras 2 under all names that its modules ever had.
+
+`tensorflow.python.keras` was `tf.keras` up to TensorFlow 2.5. TensorFlow still
+has an old copy of Keras there, whose layers are strangers to Keras 2. The
+package keras is Keras 3 from TensorFlow 2.16 on, and Keras 2 is tf_keras. Later
+releases of Keras 2 lack modules such as `keras.engine`. Nothing of this is done
+if `tf.keras` is Keras 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import functools
+import importlib
+import os
+import re
+import sys
+import types
+from typing import Any
+
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.programs import import_hooks
+from tf_compat_lossscale.programs import lazy_modules
+from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import tables
+
+_ROOT = tables.PRIVATE_KERAS
+_PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
+_STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
+# A module that had modules below it, and is none that can have some in 2.12.
+_BACKEND = "keras.backend"
+_ENGINE = (
+  *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
+  *("engine.sequential", "engine.training"),
+)
+# Further modules of Keras 2 that have names of a module.
+_ALSO = {
+  "engine": _ENGINE,
+  "engine.topology": _ENGINE,
+  "layers.convolutional": ("layers.convolutional.base_conv",),
+  "layers.normalization": ("layers.normalization.batch_normalization",),
+  "metrics": ("metrics.base_metric",),
+  "utils.generic_utils": ("saving.legacy.serialization",),
+  "utils.tf_utils": ("utils.control_flow_util",),
+}
+# Up to TensorFlow 1.8 all modules were below `_impl.keras`, and up to 2.3 those
+# of mixed precision below `experimental`.
+_FORMERLY = re.compile(
+  r"^_impl(\.keras)?\.?|(?<=^mixed_precision\.)experimental\."
+)
+# TensorFlow builds these on its copy of Keras, and may not have loaded them.
+_ON_THE_COPY = ("convolutional", "core", "pooling")
+
+
+class StandaloneKeras(import_hooks.ImportWatcher):
+  """A watcher that gives imports of keras the modules of Keras 2."""
+
+  def __init__(self, log: patching.UndoLog) -> None:
+    self._log = log
+
+  def start_if_keras_2(self) -> None:
+    """Starts, unless `tf.keras` or the loaded package keras is Keras 3."""
+    keras = sys.modules.get("keras")
+    is_other = keras not in (None, sys.modules.get("tf_keras"))
+    if which_keras.means_keras_3() or (_is_apart() and is_other):
+      return
+    self.start()
+    if _BACKEND in sys.modules:
+      self.after_load(_BACKEND, sys.modules[_BACKEND])
+
+  def watches(self, name: str) -> bool:
+    return _STANDALONE.match(name) is not None
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    if name == _BACKEND and not hasattr(module, "__path__"):
+      self._log.set(module, "__path__", [])
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    if not _is_apart() or name.startswith("tf_"):
+      return None
+    return self._import(name, f"tf_{name}") or self.supply_module(name)
+
+  def supply_module(self, name: str) -> types.ModuleType | None:
+    return self._import(name, f"{_ROOT}.{name.partition('.')[2]}")
+
+  def _import(self, name: str, other: str) -> types.ModuleType | None:
+    """Returns a module, by its other name; None if there is none."""
+    try:
+      return self._log.supply(name, importlib.import_module(other))
+    except ModuleNotFoundError as error:
+      if not other.startswith(error.name or "?"):
+        raise
+      return None
+
+
+class PrivateKeras(import_hooks.ImportWatcher):
+  """A watcher that puts Keras 2's modules in place of those of the copy.
+
+  What TensorFlow has imported from its copy stays what it is. A name that Keras
+  2 lacks is the copy's.
+  """
+
+  def __init__(self, log: patching.UndoLog) -> None:
+    self._log = log
+    self._copy: dict[str, types.ModuleType] = {}
+    self._modules: dict[str, types.ModuleType] = {}
+
+  def watches(self, name: str) -> bool:
+    # The table of legacy names has some modules of mixed precision.
+    place = legacy_names.find_place(name)
+    return bool(_PRIVATE.match(name)) and place not in legacy_names.NAMES_IN
+
+  def start_if_keras_2(self) -> None:
+    """Replaces the modules that are loaded, and others when they load."""
+    if which_keras.means_keras_3():
+      return
+    for each in _ON_THE_COPY:
+      importlib.import_module(f"tensorflow.python.layers.{each}")
+    loaded = list(sys.modules.items())
+    self._copy = {name: each for name, each in loaded if self.watches(name)}
+    self.start()
+    for name, module in self._copy.items():
+      sys.modules[name] = self._make(name)
+      sys.modules[name].__spec__ = module.__spec__
+    parent, _, last = _ROOT.rpartition(".")
+    self._log.set(sys.modules[parent], last, self._make(_ROOT))
+
+  def take_back(self) -> None:
+    """Leaves the modules of the copy as they were found."""
+    self.stop()
+    for name, module in self._modules.items():
+      if sys.modules.get(name) is module:
+        del sys.modules[name]
+    for name, module in self._copy.items():
+      sys.modules.setdefault(name, module)
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    return self._make(name) if self._has(name[len(_ROOT) + 1 :]) else None
+
+  def _has(self, path: str) -> bool:
+    """Returns whether there is or was a private module of Keras."""
+    return _join(path) in self._copy or _is_module(path)
+
+  def _make(self, name: str) -> types.ModuleType:
+    """Returns what stands for a module of the copy."""
+    if name not in self._modules:
+      path = name[len(_ROOT) + 1 :]
+      self._modules[name] = lazy_modules.LazyModule(
+        name,
+        functools.partial(self._load, path),
+        functools.partial(self._list_names, path),
+      )
+    return self._modules[name]
+
+  def _load(self, path: str, name: str) -> Any:
+    """Returns a name in a module, or ABSENT."""
+    if name == "__all__":
+      return self._list_names(path)
+    if name.startswith("__"):
+      return patching.ABSENT
+    if self._has(child := f"{path}.{name}".lstrip(".")):
+      return importlib.import_module(_join(child))
+    for home in self._list_homes(path):
+      value = getattr(home, name, patching.ABSENT)
+      if value is not patching.ABSENT:
+        return value
+    return patching.ABSENT
+
+  def _list_homes(self, path: str) -> Iterator[Any]:
+    """Yields the modules that may have the names of one, the best first."""
+    yield from _find_homes(path)
+    if _join(path) in self._copy:
+      yield self._copy[_join(path)]
+
+  def _list_names(self, path: str) -> list[str]:
+    """Returns the public names of a module."""
+    home = next(self._list_homes(path))
+    names = getattr(home, "__all__", None) or dir(home)
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def _is_apart() -> bool:
+  """Returns whether the package keras is not Keras 2."""
+  return not which_keras.find_keras_2().startswith("keras")
+
+
+def _join(path: str) -> str:
+  return f"{_ROOT}.{path}".rstrip(".")
+
+
+@functools.cache
+def _is_module(path: str) -> bool:
+  """Returns whether Keras 2 has what was a private module of Keras."""
+  path = _FORMERLY.sub("", path)
+  new = f"{which_keras.find_keras_2()}.{path}".rstrip(".")
+  known = _join(path) in tables.KERAS.known
+  return known or which_keras.find_spec(new) is not None
+
+
+def _find_homes(path: str) -> Iterator[Any]:
+  """Yields the modules of Keras 2 that may have the names of a private one.
+
+  Args:
+    path: The private module's name below `tensorflow.python.keras`.
+
+  Yields:
+    The modules, the best first.
+  """
+  path = _FORMERLY.sub("", path)
+  public = importlib.import_module("tensorflow").keras
+  for part in filter(None, path.split(".")):
+    inner = getattr(public, part, None)
+    if not isinstance(inner, types.ModuleType):
+      break
+    public = inner
+  if path == "optimizers":  # Its classes may be the legacy ones.
+    yield public
+  names = tables.KERAS.names.get(_join(path), {})
+  if names:
+    loaded = {name: loading.load(to) for name, to in names.items()}
+    yield types.SimpleNamespace(**loaded)
+  target = tables.KERAS.find_module(_join(path)) or f"keras2.{path}"
+  for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
+    name = loading.expand(home).rstrip(".")
+    try:
+      module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+      if not name.startswith(str(error.name)):
+        raise
+      continue
+    # `StandaloneKeras` may give this very module for what Keras 2 lacks.
+    if not isinstance(module, lazy_modules.LazyModule):
+      yield module
+  yield public
