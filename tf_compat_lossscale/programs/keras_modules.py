@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import functools
 import importlib
-import os
 import re
 import sys
 import types
@@ -196,7 +195,8 @@ def _is_module(path: str) -> bool:
   """Returns whether Keras 2 has what was a private module of Keras."""
   path = _FORMERLY.sub("", path)
   new = f"{which_keras.find_keras_2()}.{path}".rstrip(".")
-  known = _join(path) in tables.KERAS.known
+  old = _join(path)
+  known = old in tables.KERAS.names or old in tables.KERAS.modules
   return known or which_keras.find_spec(new) is not None
 
 

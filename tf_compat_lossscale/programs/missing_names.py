@@ -98,7 +98,7 @@ def _find_absence_in_contrib(path: str) -> Absence:
     is_name = i and (part in names or top == "slim")
     if is_name or tables.TABLE.find_module(module):
       return Absence(shown, RESTORED)
-    if module not in tables.TABLE.known:
+    if not tables.is_contrib_module(start):
       break
   else:
     return Absence(shown, RESTORED)

@@ -18,7 +18,6 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import contrib_signatures
 from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
@@ -186,12 +185,11 @@ class _ContribModule(lazy_modules.LazyModule):
     reason = ""
     if target is not None:
       try:
-        value = loading.load(target)
-        return contrib_signatures.adapt(f"{self._top}.{name}", value)
+        return loading.load(target)
       except loading.TargetError as error:
         reason = str(error) if name in self._names else ""
     child = f"{self._contrib_path}.{name}"
-    if f"{tables.CONTRIB}.{child}" in tables.TABLE.known:
+    if tables.is_contrib_module(child):
       try:
         return _make_contrib(child)
       except ImportError as error:
@@ -228,7 +226,7 @@ def _make_contrib(path: str) -> types.ModuleType:
       raise ModuleNotFoundError(reason, name=name) from None
     if isinstance(value, types.ModuleType):
       return value
-  if name in tables.TABLE.known:
+  if tables.is_contrib_module(path):
     return _ContribModule(path)
   raise ModuleNotFoundError(hints.explain_contrib(path), name=name)
 

@@ -52,8 +52,11 @@ def read_program(words: Sequence[str]) -> Program:
     words: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
 
   Returns:
-    The program, without levels if the words name no file. Files that cannot be
-    read are left out: Python reports the error when it comes to them.
+    The program. Modules that cannot be read are left out: Python reports the
+    error when it comes to them.
+
+  Raises:
+    SourceError: There is no file that starts the program, or none can be read.
   """
   path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
   search = [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
@@ -66,6 +69,10 @@ def read_program(words: Sequence[str]) -> Program:
     main = os.path.join(words[0], "__main__.py")
     files = [main if os.path.isfile(main) else words[0]]
   first = _read_all(files)
+  if not first:
+    if files:
+      sources.read(files[0])  # Raises the error.
+    raise sources.SourceError(f"there is no module {' '.join(words[1:2])!r}")
   scripts = os.path.realpath(sysconfig.get_path("scripts"))
   names = {find_package(source.path) for source in first}
   for source in first:

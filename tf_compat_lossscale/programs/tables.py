@@ -18,10 +18,6 @@ The module `data` had the names `Dataset` and `Iterator`. They are
 
 `tf.keras` serves as the whole module `keras`, and its modules as those below.
 
-    data.python: ops util
-
-There were the modules `data.python.ops` and `data.python.util`, too.
-
 A target, such as `tf.data.Dataset`, begins with one of these, or is a full
 name; `A or B` is A, or B if this TensorFlow has no A:
 
@@ -35,6 +31,7 @@ name; `A or B` is A, or B if this TensorFlow has no A:
 from __future__ import annotations
 
 from collections.abc import Mapping
+import functools
 import re
 from typing import NamedTuple
 
@@ -48,12 +45,10 @@ class Table(NamedTuple):
   Attributes:
     names: Module -> name in the module -> target.
     modules: Module -> the target that serves as the whole module.
-    known: All modules that an old release had, and those above them.
   """
 
   names: dict[str, dict[str, str]]
   modules: dict[str, str]
-  known: set[str]
 
   def find_module(self, name: str) -> str | None:
     """Returns the target that serves as a module, or None.
@@ -85,17 +80,12 @@ class Table(NamedTuple):
       module = f"{root}.{old}"
       if target:
         self.modules[module] = target
-      below = [f"{module}.{name}" for name in right.split()]
-      for name in below or [module]:
-        while name not in self.known and name:
-          self.known.add(name)
-          name = name.rpartition(".")[0]
 
 
-TABLE = Table({}, {}, set())
+TABLE = Table({}, {})
 # The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
-# Keras 2's other modules are where they were. `private_keras` serves these.
-KERAS = Table({}, {}, set())
+# Keras 2's other modules are where they were. `keras_modules` serves these.
+KERAS = Table({}, {})
 
 TABLE.add(
   "tensorflow",
@@ -264,7 +254,7 @@ TABLE.add(
   CONTRIB,
   """
 autograph
-  tf.autograph: to_code to_graph
+  tensorflow.compat.v2.autograph: to_code to_graph
   tf.autograph.experimental: Feature do_not_convert
 batching
   tf: batch_function=nondifferentiable_batch_function
@@ -325,13 +315,14 @@ distributions
     Uniform kl_divergence
 eager
   tf: GradientTape TensorSpec custom_gradient enable_eager_execution
-    executing_eagerly function make_template defun=function
+    executing_eagerly
     in_eager_mode=executing_eagerly py_func=py_function
   py.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
     DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
     set_execution_mode
   tf.train: Checkpoint
   tf1_contrib.eager: Iterator
+  tf1_contrib.parameters: defun function make_template
   py.ops.resource_variable_ops: Variable=ResourceVariable
   py.eager.backprop: gradients_function
     implicit_gradients=implicit_grad
@@ -353,7 +344,8 @@ feature_column
 framework
   py.util.deprecation: deprecated deprecated_arg_values
     deprecated_args
-  tf.train: init_from_checkpoint list_variables load_checkpoint load_variable
+  tf1_contrib.parameters: init_from_checkpoint list_variables load_checkpoint
+    load_variable
   tf: TensorSpec argsort assert_same_float_dtype assert_scalar
     convert_to_tensor_or_sparse_tensor is_tensor sort
   py.ops.init_ops: convolutional_delta_orthogonal
@@ -372,7 +364,6 @@ framework
   py.framework.ops: get_name_scope
   py.framework.smart_cond: smart_case smart_cond
     smart_constant_value
-  py.ops.confusion_matrix: remove_squeezable_dimensions
   tf1_contrib.framework: get_placeholders py_func with_same_shape with_shape
   py.framework.tensor_spec: BoundedTensorSpec
 graph_editor
@@ -423,14 +414,14 @@ learn
   tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
   tf1_contrib.run_config: RunConfig
 lookup
-  py.ops.lookup_ops: FastHashSpec HashTable HasherSpec
+  py.ops.lookup_ops: FastHashSpec HasherSpec
     IdTableWithHashBuckets InitializableLookupTableBase
-    KeyValueTensorInitializer LookupInterface MutableHashTable StrongHashSpec
+    KeyValueTensorInitializer LookupInterface StrongHashSpec
     TableInitializerBase TextFileIdTableInitializer TextFileIndex
     TextFileInitializer TextFileStringTableInitializer index_table_from_file
-    index_table_from_tensor index_to_string_table_from_file
-    index_to_string_table_from_tensor
-  tf.lookup.experimental: MutableDenseHashTable=DenseHashTable
+    index_to_string_table_from_file
+  ours.lookup_tables: index_table_from_tensor index_to_string_table_from_tensor
+  tf1_contrib.parameters: HashTable MutableDenseHashTable MutableHashTable
 losses
   tf_slim.losses: absolute_difference add_loss compute_weighted_loss
     cosine_distance get_losses get_regularization_losses get_total_loss
@@ -524,7 +515,7 @@ summary
   tf.summary: all_summary_ops=all_v2_summary_ops
 tensorboard
   tensorboard.plugins.projector: EmbeddingInfo ProjectorConfig SpriteMetadata
-    visualize_embeddings
+  tf1_contrib.parameters: visualize_embeddings
 tpu
   tf.tpu: CrossShardOptimizer batch_parallel bfloat16_scope core
     cross_replica_sum initialize_system outside_compilation replicate rewrite
@@ -573,125 +564,6 @@ slim.nets = tf_slim.nets
 slim.python.slim = tf_slim
 slim.python.slim.data = tf_slim.data
 slim.python.slim.nets = tf_slim.nets
-
-# The other modules below `tf.contrib` in TensorFlow 1.15. They can be imported,
-# also those without names that are served: some programs import a module and
-# use it in rare cases alone.
-all_reduce.python: all_reduce
-autograph
-batching.python.ops: batch_ops
-checkpoint.python: containers python_state split_dependency visualize
-cluster_resolver.python.training: cluster_resolver gce_cluster_resolver
-    kubernetes_cluster_resolver slurm_cluster_resolver tfconfig_cluster_resolver
-    tpu_cluster_resolver
-compiler: jit xla
-crf.python.ops: crf
-cudnn_rnn.python.layers: cudnn_rnn
-cudnn_rnn.python.ops: cudnn_rnn_ops
-data.python.ops: batching counter enumerate_ops error_ops get_single_element
-    grouping interleave_ops iterator_ops parsing_ops prefetching_ops random_ops
-    readers resampling scan_ops shuffle_ops sliding threadpool unique writers
-distribute.python: collective_all_reduce_strategy mirrored_strategy monitor
-    one_device_strategy parameter_server_strategy tpu_strategy
-distributions.python.ops: autoregressive batch_reshape binomial cauchy chi2
-    conditional_distribution conditional_transformed_distribution deterministic
-    distribution_util estimator geometric gumbel half_normal independent
-    inverse_gamma kumaraswamy logistic mixture mixture_same_family moving_stats
-    mvn_diag mvn_diag_plus_low_rank mvn_full_covariance mvn_linear_operator
-    mvn_tril negative_binomial normal_conjugate_posteriors onehot_categorical
-    poisson poisson_lognormal quantized_distribution relaxed_bernoulli
-    relaxed_onehot_categorical sample_stats seed_stream shape sinh_arcsinh
-    statistical_testing test_util vector_diffeomixture vector_exponential_diag
-    vector_exponential_linear_operator vector_laplace_diag
-    vector_laplace_linear_operator vector_sinh_arcsinh_diag vector_student_t
-    wishart
-eager.python: datasets metrics metrics_impl network parameter_server saver tfe
-estimator.python.estimator: boosted_trees dnn_with_layer_annotations
-    early_stopping export exporter extenders head hooks logit_fns multi_head
-    replicate_model_fn rnn saved_model_estimator
-feature_column.python.feature_column: sequence_feature_column
-framework.python.framework: checkpoint_utils experimental graph_util tensor_util
-framework.python.ops: arg_scope audio_ops checkpoint_ops gen_variable_ops ops
-    prettyprint_ops script_ops sort_ops variables
-graph_editor: edit match reroute select subgraph transform util
-image.ops: gen_distort_image_ops gen_image_ops
-    gen_single_image_random_dot_stereograms_ops
-image.python.ops: dense_image_warp distort_image_ops image_ops
-    interpolate_spline single_image_random_dot_stereograms sparse_image_warp
-layers.ops: gen_sparse_feature_cross_op
-layers.python.layers: embedding_ops encoders feature_column feature_column_ops
-    initializers layers normalization optimizers regularizers rev_block_lib
-    summaries target_column utils
-layers.python.ops: bucketization_op sparse_feature_cross_op sparse_ops
-learn: monitors
-learn.python.learn: basic_session_run_hooks evaluable experiment export_strategy
-    graph_actions learn_runner learn_runner_lib metric_spec models
-    monitored_session monitors session_run_hook summary_writer_cache trainable
-learn.python.learn.datasets: base mnist
-learn.python.learn.estimators: _sklearn composable_model constants debug dnn
-    dnn_linear_combined dynamic_rnn_estimator estimator head kmeans linear
-    logistic_regressor metric_key model_fn prediction_key rnn_common run_config
-    state_saving_rnn_estimator svm tensor_signature
-learn.python.learn.learn_io: data_feeder generator_io graph_io numpy_io
-    pandas_io
-learn.python.learn.ops: embeddings_ops losses_ops seq2seq_ops
-learn.python.learn.preprocessing: categorical categorical_vocabulary text
-learn.python.learn.utils: export gc input_fn_utils inspect_checkpoint
-    saved_model_export_utils
-legacy_seq2seq.python.ops: seq2seq
-lookup: lookup_ops
-memory_stats.python.ops: memory_stats_ops
-losses.python.losses: loss_ops
-losses.python.metric_learning: metric_loss_ops
-metrics.python.metrics: classification
-metrics.python.ops: confusion_matrix_ops histogram_ops metric_ops set_ops
-nn.python.ops: alpha_dropout cross_entropy fwd_gradients sampling_ops
-    scaled_softplus
-opt.python.training: adam_gs_optimizer adamax addsign agn_optimizer
-    drop_stale_gradient_optimizer elastic_average_optimizer external_optimizer
-    ggt lars_optimizer lazy_adam_gs_optimizer lazy_adam_optimizer
-    matrix_functions model_average_optimizer moving_average_optimizer
-    multitask_optimizer_wrapper nadam_optimizer powersign reg_adagrad_optimizer
-    shampoo sign_decay variable_clipping_optimizer weight_decay_optimizers
-predictor: contrib_estimator_predictor core_estimator_predictor predictor
-    predictor_factories saved_model_predictor
-proto.python.ops: decode_proto_op encode_proto_op
-# Programs import these for what they seldom use: members are errors.
-quantize.python: common fold_batch_norms graph_matcher input_to_ops quant_ops
-    quantize quantize_graph
-recurrent.python: recurrent_api
-recurrent.python.ops: functional_rnn recurrent
-resampler.ops: gen_resampler_ops
-resampler.python.ops: resampler_ops
-rnn.python.kernel_tests: benchmarking
-rnn.python.ops: core_rnn_cell fused_rnn_cell gru_ops lstm_ops rnn rnn_cell
-rnn.python.tools: checkpoint_convert
-saved_model.python.saved_model: keras_saved_model reader
-seq2seq.ops: gen_beam_search_ops
-seq2seq.python.ops: attention_wrapper basic_decoder beam_search_decoder
-    beam_search_ops decoder helper loss sampler
-signal
-slim: nets
-slim.python.slim: evaluation learning model_analyzer nets queues summaries
-slim.python.slim.data: data_decoder data_provider dataset dataset_data_provider
-    parallel_reader prefetch_queue tfexample_decoder
-staging
-stateless
-summary: summary
-tensorboard.plugins.projector: projector_config_pb2
-tfprof: model_analyzer tfprof_logger
-tpu.python: profiler
-tpu.python.ops: tpu_ops
-tpu.python.tpu: _tpu_estimator_embedding async_checkpoint bfloat16 datasets
-    device_assignment error_handling feature_column functional keras_support
-    keras_tpu_variables session_support tensor_tracer topology tpu tpu_config
-    tpu_context tpu_embedding tpu_embedding_gradient tpu_estimator tpu_feed
-    tpu_function tpu_optimizer tpu_sharding tpu_system_metadata training_loop
-    util
-training.python.training: bucket_ops device_setter evaluation
-    feeding_queue_runner hparam hparam_pb2 resample sampling_ops
-    sequence_queueing_state_saver training tuner
-util: loader
 """,
 )
 
@@ -788,6 +660,23 @@ summary
 """,
 )
 
+# Modules right below `tf.contrib` of which nothing is served. They and those
+# below can be imported: some programs do so, and use them in rare cases alone.
+_EMPTY = frozenset(
+  [
+    *("legacy_seq2seq", "predictor", "quantize", "recurrent", "resampler"),
+    "saved_model",
+  ]
+)
+# The modules below those right below `tf.contrib`.
+_BELOW = re.compile(
+  r"\w+\.(python|ops)(\.[a-z_]\w*){0,2}|(learn|slim)\.python(\.[a-z_]\w*){0,3}"
+  r"|compiler\.(jit|xla)|learn\.monitors|losses\.metric_learning|util\.loader"
+  r"|graph_editor\.(edit|match|reroute|select|subgraph|transform|util)"
+  r"|layers\.summaries|lookup\.lookup_ops|predictor\.(\w+_)?predictor\w*"
+  r"|slim\.nets|summary\.summary|tfprof\.tfprof_logger"
+  r"|tensorboard\.plugins(\.projector(\.projector_config_pb2)?)?"
+)
 # tf.contrib.slim had all names of these modules, too.
 _OF_SLIM = ("layers", "framework")
 
@@ -806,3 +695,19 @@ def list_contrib_names(module: str) -> Mapping[str, str]:
     for name, target in TABLE.names[f"{CONTRIB}.{owner}"].items():
       names[name] = f"tf_slim.{name} or {target}"
   return names
+
+
+@functools.cache
+def is_contrib_module(path: str) -> bool:
+  """Returns whether `tf.contrib.PATH` was a module, or looks like one.
+
+  Args:
+    path: Such as "layers.python.layers.utils". The folders of `tf.contrib` had
+      all modules two or three levels below a folder `python`.
+  """
+  top, _, below = path.partition(".")
+  known = top in _EMPTY or any(
+    f"{name}.".startswith(f"{CONTRIB}.{top}.")
+    for name in (*TABLE.names, *TABLE.modules)
+  )
+  return known and (not below or _BELOW.fullmatch(path) is not None)
