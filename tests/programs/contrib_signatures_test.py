@@ -16,9 +16,7 @@ import pytest
 
 import tf_compat_lossscale as tfl
 
-_RECORDED = json.loads(
-  (helpers.ROOT / "tests/legacy/contrib_signatures.json").read_text("utf-8")
-)
+_RECORDED = contrib_table.RECORDED
 _CURRENT = """
 import json
 import sys
@@ -107,15 +105,11 @@ def current():
   printed = helpers.run_forked(
     "-c",
     _CURRENT,
-    json.dumps(list_names()),
+    json.dumps(contrib_table.list_names()),
     cwd=helpers.ROOT,
     **helpers.KERAS_2,
   )
   return json.loads(printed.splitlines()[-1])
-
-
-def list_names():
-  return {m: sorted(names) for m, names in contrib_table.NAMES.items()}
 
 
 def test_names_take_the_arguments_of_1_15(current):

@@ -54,7 +54,7 @@ old.map_fusion = True
 print(old.noop_elimination, o.experimental_noop_elimination, old.autotune)
 print(o.experimental_distribute.auto_shard_policy.name)
 for owner, name in ((old, 'map_vectorisation'), (o, 'experimental_stat'),
-                    (old.map_vectorization, 'enable'), (o, 'no_such'),
+                    (o, 'no_such'),
                     (o.experimental_distribute, 'auto_shards')):
   try:
     setattr(owner, name, True)
@@ -73,10 +73,10 @@ def test_dropped_options_do_nothing_and_moved_ones_move(tmp_path):
   program = legacy_processes.program(tmp_path, _OLD)
   printed = legacy_processes.run_forked("--tf1", program, cwd=tmp_path)
   said, *lines = printed.splitlines()
-  assert "experimental_optimization.map_vectorization.enabled" in said
+  assert "experimental_optimization.map_vectorization" in said
   assert "does nothing" in said
-  expected = ["True True False", "OFF", *["typo"] * 5]
-  assert lines[:7] == expected and lines[-1] == "[0 1 2]"
+  expected = ["True True False", "OFF", *["typo"] * 4]
+  assert lines[:6] == expected and lines[-1] == "[0 1 2]"
   assert "does nothing" not in "".join(lines)
 
 

@@ -63,7 +63,7 @@ def choose(tmp_path, main, **others):
     ("if hasattr(FLAGS, 'fast'): tf.Session()", 1),
     ("if numpy.__version__ > '1': tf.Session()", 1),
     (
-      "try:\n  import horovod.tensorflow\n  tf.Session()\nexcept ImportError: 1",
+      "try:\n  import horovod as h\n  tf.Session()\nexcept ImportError: 1",
       1,
     ),
     ("try:\n  with tf.Session(): f.x\nexcept AttributeError: pass", 1),

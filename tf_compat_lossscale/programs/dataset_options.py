@@ -37,33 +37,13 @@ _DROPPED = {
   "autotune_cpu_budget autotune_ram_budget filter_with_random_uniform_fusion "
   "hoist_random_uniform map_vectorization reorder_data_discarding_ops",
 }
-# An option that does nothing, and is an object -> the options in it.
-_NESTED = {
-  "experimental_stats": "aggregator counter_prefix latency_all_edges prefix "
-  "transformation_latency",
-  "map_vectorization": "enabled use_choose_fastest",
-}
+# Those that were objects with options of their own.
+_NESTED = ("experimental_stats", "map_vectorization")
 _said: list[str] = []
 
 
 class _Old(property):
   """An option of old releases."""
-
-
-class _Ignored:
-  """An option that does nothing, and its own options."""
-
-  def __init__(self, path: str, names: str):
-    for name in names.split():
-      object.__setattr__(self, name, None)
-    object.__setattr__(self, "_path", path)
-
-  def __setattr__(self, name: str, value: Any) -> None:
-    path = f"{vars(self)['_path']}.{name}"
-    if name not in vars(self):
-      raise AttributeError(f"tf.data.Options has no {path}", name=name)
-    _say(path)
-    object.__setattr__(self, name, value)
 
 
 def _say(path: str) -> None:
@@ -83,7 +63,8 @@ def _drop(part: str, name: str) -> _Old:
 
   def read(self: Any) -> Any:
     if key not in vars(self) and name in _NESTED:
-      object.__setattr__(self, key, _Ignored(path, _NESTED[name]))
+      _say(path)
+      object.__setattr__(self, key, types.SimpleNamespace())
     return vars(self).get(key)
 
   def write(self: Any, value: Any) -> None:

@@ -162,11 +162,15 @@ class _ContribModule(lazy_modules.LazyModule):
     self._names = tables.list_contrib_names(self._top)
 
   def _list_names(self) -> list[str]:
-    return sorted(self._names)
+    names = set(self._names) - {"*"}
+    for home in tables.list_star_homes(self._names):
+      module = loading.load(home)
+      names |= set(getattr(module, "__all__", None) or dir(module))
+    return sorted(name for name in names if not name.startswith("__"))
 
   def _load(self, name: str) -> Any:
     if name == "__all__":  # The names that `from … import *` binds.
-      return [each for each in self._names if hasattr(self, each)]
+      return [each for each in self._list_names() if hasattr(self, each)]
     if name.startswith("__"):
       return patching.ABSENT
     value = self._load_member(name)
@@ -179,15 +183,19 @@ class _ContribModule(lazy_modules.LazyModule):
     Raises:
       AttributeError: There is none; the message says what to do.
     """
-    target = self._names.get(name)
-    if target is None and self._top == "slim":
-      target = f"tf_slim.{name}"
     reason = ""
-    if target is not None:
+    targets = [self._names[name]] if name in self._names else []
+    for home in () if targets else tables.list_star_homes(self._names):
+      names = getattr(loading.load(home), "__all__", (name,))
+      targets += [f"{home}.{name}"] if name in names else []
+    for target in targets:
       try:
-        return loading.load(target)
+        value = loading.load(target)
       except loading.TargetError as error:
         reason = str(error) if name in self._names else ""
+      else:
+        if target in self._names.values() or not _is_foreign(value, target):
+          return value
     child = f"{self._contrib_path}.{name}"
     if tables.is_contrib_module(child):
       try:
@@ -201,6 +209,14 @@ class _ContribModule(lazy_modules.LazyModule):
     # of `framework.python.ops` hid the module of that name.
     if not (isinstance(value, types.ModuleType) and name in self._names):
       super().__setattr__(name, value)
+
+
+def _is_foreign(value: Any, target: str) -> bool:
+  """Returns whether a module has `value` because it imports that module."""
+  package = target.partition(".")[0]
+  return isinstance(value, types.ModuleType) and not (
+    value.__name__.startswith(package)
+  )
 
 
 @functools.cache

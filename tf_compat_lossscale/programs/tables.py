@@ -14,6 +14,11 @@ continues the line before, and a comment begins with "#":
 The module `data` had the names `Dataset` and `Iterator`. They are
 `tf.data.Dataset` and `tf.data.DatasetIterator` today.
 
+    layers
+      tf_slim.layers: *
+
+Other names of `layers` are those of `tf_slim.layers`.
+
     keras = tf.keras
 
 `tf.keras` serves as the whole module `keras`, and its modules as those below.
@@ -73,8 +78,11 @@ class Table(NamedTuple):
       if line.startswith(" "):
         for each in right.split():
           name, _, new = each.partition("=")
-          homes = (f"{home}.{new or name}" for home in left.split(" or "))
-          self.names.setdefault(module, {})[name] = " or ".join(homes)
+          homes = [f"{home}.{new or name}" for home in left.split(" or ")]
+          names = self.names.setdefault(module, {})
+          if name == "*" in names:
+            homes.insert(0, names[name])
+          names[name] = " or ".join(homes)
         continue
       old, _, target = left.partition(" = ")
       module = f"{root}.{old}"
@@ -315,8 +323,7 @@ distributions
     Uniform kl_divergence
 eager
   tf: GradientTape TensorSpec custom_gradient enable_eager_execution
-    executing_eagerly
-    in_eager_mode=executing_eagerly py_func=py_function
+    executing_eagerly in_eager_mode=executing_eagerly py_func=py_function
   py.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
     DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
     set_execution_mode
@@ -351,14 +358,7 @@ framework
   py.ops.init_ops: convolutional_delta_orthogonal
     convolutional_orthogonal_1d convolutional_orthogonal_2d
     convolutional_orthogonal_3d
-  tf_slim.ops.variables: VariableDeviceChooser add_model_variable
-    assert_global_step assert_or_get_global_step assign_from_checkpoint
-    assign_from_checkpoint_fn assign_from_values assign_from_values_fn
-    create_global_step filter_variables get_global_step get_local_variables
-    get_model_variables get_or_create_global_step get_trainable_variables
-    get_unique_variable get_variable_full_name get_variables
-    get_variables_by_name get_variables_by_suffix get_variables_to_restore
-    global_variable local_variable model_variable variable
+  tf_slim.ops.variables: *
   tf_slim.ops.arg_scope: add_arg_scope arg_scope arg_scoped_arguments
     current_arg_scope has_arg_scope
   py.framework.ops: get_name_scope
@@ -371,42 +371,13 @@ graph_editor
     get_generating_ops get_tensors get_unique_graph make_list_of_op
     make_list_of_t
   # All but the walk raise an error when they are called.
-  tf1_contrib.graph_editor: ControlOutputs OpMatcher SubGraphView
-    TransformerInfo Transformer add_control_inputs bypass can_be_regex
-    check_cios compute_boundary_ts connect copy copy_op_handler
-    copy_with_input_replacements detach detach_control_inputs
-    detach_control_outputs detach_inputs detach_outputs filter_ops
-    filter_ops_from_regex filter_ts filter_ts_from_regex find_corresponding
-    find_corresponding_elem get_forward_walk_ops get_name_scope_ops
-    get_ops_ios get_walks_intersection_ops get_walks_union_ops
-    get_within_boundary_ops graph_replace keep_t_if_possible_handler make_regex
-    make_view make_view_from_scope op_type ph remove_control_inputs
-    replace_t_with_placeholder_handler reroute_inputs reroute_ios
-    reroute_outputs reroute_ts select_ops select_ops_and_ts select_ts sgv
-    sgv_scope swap_inputs swap_ios swap_outputs swap_ts
-    transform_op_if_inside_handler
+  tf1_contrib.graph_editor: *
 image
   tf1_contrib.image: angles_to_projective_transforms rotate transform translate
 layers
-  tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock
-    apply_regularization avg_pool2d avg_pool3d batch_norm bias_add conv1d
-    conv2d conv2d_in_plane conv2d_transpose conv3d conv3d_transpose
-    convolution convolution1d convolution2d convolution2d_in_plane
-    convolution2d_transpose convolution3d convolution3d_transpose
-    dense_to_sparse dropout elu flatten fully_connected gdn group_norm
-    images_to_sequence instance_norm l1_l2_regularizer l1_regularizer
-    l2_regularizer layer_norm legacy_fully_connected legacy_linear legacy_relu
-    linear max_pool2d max_pool3d maxout one_hot_encoding optimize_loss
-    recompute_grad relu relu6 repeat rev_block scale_gradient separable_conv2d
-    separable_convolution2d sequence_to_images softmax spatial_softmax stack
-    sum_regularizer summarize_activation summarize_activations
-    summarize_collection summarize_tensor summarize_tensors unit_norm
-    variance_scaling_initializer xavier_initializer xavier_initializer_conv2d
-  tf_slim.layers.utils: append_tensor_alias collect_named_outputs
-    constant_value convert_collection_to_dict gather_tensors_aliases
-    get_tensor_aliases get_variable_collections last_dimension
-    n_positive_integers smart_cond static_cond two_element_tuple
-    channel_dimension
+  tf_slim.layers: *
+  tf_slim.layers.utils: append_tensor_alias convert_collection_to_dict
+    gather_tensors_aliases get_tensor_aliases *
   tf.nn: safe_embedding_lookup_sparse
   tf1_contrib.layers: bow_encoder embed_sequence embedding_lookup_unique
 learn
@@ -423,37 +394,12 @@ lookup
   ours.lookup_tables: index_table_from_tensor index_to_string_table_from_tensor
   tf1_contrib.parameters: HashTable MutableDenseHashTable MutableHashTable
 losses
-  tf_slim.losses: absolute_difference add_loss compute_weighted_loss
-    cosine_distance get_losses get_regularization_losses get_total_loss
-    hinge_loss log_loss mean_pairwise_squared_error mean_squared_error
-    sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy
+  tf_slim.losses: *
 memory_stats
   tf1_contrib.memory_stats: BytesInUse BytesLimit MaxBytesInUse
 metrics
   tf.sets: set_difference set_intersection set_size set_union
-  tf_slim.metrics: accuracy aggregate_metric_map aggregate_metrics
-    auc_using_histogram auc_with_confidence_intervals cohen_kappa count
-    f1_score precision_at_recall precision_recall_at_equal_thresholds
-    recall_at_precision sparse_recall_at_top_k streaming_accuracy
-    streaming_auc streaming_concat streaming_covariance streaming_curve_points
-    streaming_dynamic_auc streaming_false_negative_rate
-    streaming_false_negative_rate_at_thresholds streaming_false_negatives
-    streaming_false_negatives_at_thresholds streaming_false_positive_rate
-    streaming_false_positive_rate_at_thresholds streaming_false_positives
-    streaming_false_positives_at_thresholds streaming_mean
-    streaming_mean_absolute_error streaming_mean_cosine_distance
-    streaming_mean_iou streaming_mean_relative_error
-    streaming_mean_squared_error streaming_mean_tensor
-    streaming_pearson_correlation streaming_percentage_less
-    streaming_precision streaming_precision_at_thresholds streaming_recall
-    streaming_recall_at_k streaming_recall_at_thresholds
-    streaming_root_mean_squared_error streaming_sensitivity_at_specificity
-    streaming_sparse_average_precision_at_k
-    streaming_sparse_average_precision_at_top_k
-    streaming_sparse_precision_at_k streaming_sparse_precision_at_top_k
-    streaming_sparse_recall_at_k streaming_specificity_at_sensitivity
-    streaming_true_negatives streaming_true_negatives_at_thresholds
-    streaming_true_positives streaming_true_positives_at_thresholds
+  tf_slim.metrics: *
   tf.math: confusion_matrix
 nccl
   py.ops.nccl_ops: all_max all_min all_prod all_sum broadcast
@@ -684,16 +630,19 @@ _OF_SLIM = ("layers", "framework")
 def list_contrib_names(module: str) -> Mapping[str, str]:
   """Returns name -> target for the names of a module of `tf.contrib`.
 
+  The name "*" stands for those of other modules: see `list_star_homes`.
+
   Args:
     module: A module right below `tf.contrib`, such as "layers". The modules
       below it have its names, too: programs import names from both.
   """
   if module != "slim":
     return TABLE.names.get(f"{CONTRIB}.{module}", {})
-  names: dict[str, str] = {}
+  names: dict[str, str] = {"*": "tf_slim.*"}
   for owner in reversed(_OF_SLIM):
     for name, target in TABLE.names[f"{CONTRIB}.{owner}"].items():
-      names[name] = f"tf_slim.{name} or {target}"
+      old = f"{names[name]} or " if name == "*" else f"tf_slim.{name} or "
+      names[name] = old + target
   return names
 
 
@@ -711,3 +660,8 @@ def is_contrib_module(path: str) -> bool:
     for name in (*TABLE.names, *TABLE.modules)
   )
   return known and (not below or _BELOW.fullmatch(path) is not None)
+
+
+def list_star_homes(names: Mapping[str, str]) -> list[str]:
+  """Returns the modules whose names a module has, too."""
+  return re.findall(r"([\w.]+)\.\*", names.get("*", ""))

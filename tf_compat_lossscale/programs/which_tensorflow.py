@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import os
 import re
+from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.programs import program_files
@@ -197,13 +198,15 @@ def find_asked_lines(source: sources.Source) -> set[int]:
   """
   lines: set[int] = set()
   places = sorted(_list_asking_places(source))
+  nodes: list[Any] = []
   for kind in (ast.If, ast.IfExp, ast.BoolOp) if places else ():
-    for node in source.list_nodes(kind):
-      test = node if isinstance(node, ast.BoolOp) else node.test  # type: ignore[attr-defined]
-      first = bisect.bisect_left(places, (test.lineno, test.col_offset))
-      end = test.end_lineno, test.end_col_offset
-      if places[first : first + 1] and places[first] < end:
-        lines.update(range(node.lineno, node.end_lineno + 1))
+    nodes += source.list_nodes(kind)
+  for node in nodes:
+    test = node if isinstance(node, ast.BoolOp) else node.test
+    first = bisect.bisect_left(places, (test.lineno, test.col_offset))
+    end = test.end_lineno, test.end_col_offset
+    if first < len(places) and places[first] < end:
+      lines.update(range(node.lineno, node.end_lineno + 1))
   for node in source.list_nodes(ast.Try):
     if _expects_other(source, node):
       lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
