@@ -21,12 +21,13 @@ from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
 from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import import_hooks
-from tf_compat_lossscale.programs import keras_modules
 from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
 from tf_compat_lossscale.programs import old_methods
 from tf_compat_lossscale.programs import old_modules
+from tf_compat_lossscale.programs import private_keras
+from tf_compat_lossscale.programs import standalone_keras
 from tf_compat_lossscale.programs import tables
 
 _OURS = "tf_compat_lossscale"
@@ -80,8 +81,8 @@ class _Installer(import_hooks.ImportWatcher):
   def __init__(self) -> None:
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
-    self._keras = keras_modules.PrivateKeras(self._log)
-    self._standalone = keras_modules.StandaloneKeras(self._log)
+    self._keras = private_keras.PrivateKeras(self._log)
+    self._standalone = standalone_keras.StandaloneKeras(self._log)
     self._served: list[types.ModuleType] = []
     release = which_keras.find_release()
     self._lacks_estimator = release is None or release >= _WITHOUT_ESTIMATOR

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the modules that stand for those which TensorFlow no longer has.
 
-There are three kinds: modules of the legacy names, which `_core/legacy_names`
-lists; modules of `tf.contrib`; and private modules that moved. `tables` lists
-the last two.
+There are four kinds: modules of the legacy names, which `_core/legacy_names`
+lists; modules of `tf.contrib` and private modules that moved, which `tables`
+lists; and modules of Keras 2 that tensorflow_addons imports from `keras`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import imports
 from tf_compat_lossscale.migration.rewrites import library_members
-from tf_compat_lossscale.programs import python_names
+from tf_compat_lossscale.programs import old_libraries
 
 _BY_HAND = """\
 import inspect
@@ -68,7 +68,7 @@ scale = tfl.FixedLossScale(128.0)
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""
   for node, module in library_members.list_members(
-    file, "collections", python_names.ABSTRACT
+    file, "collections", old_libraries.ABSTRACT
   ):
     end = file.find_span(node.value)[1]
     yield file.make(
@@ -110,7 +110,7 @@ def _find_in_import(
         yield file.make("LS402", alias, alias.name, _HINT, findings.BY_HAND)
   if node.module != "collections":
     return
-  moved = [a for a in node.names if a.name in python_names.ABSTRACT]
+  moved = [a for a in node.names if a.name in old_libraries.ABSTRACT]
   if not moved:
     return
   names = ", ".join(map(ast.unparse, moved))

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives programs Keras 2 under all names that its modules ever had.
+"""Makes `tensorflow.python.keras` the Keras 2 that `tf.keras` is.
 
-`tensorflow.python.keras` was `tf.keras` up to TensorFlow 2.5. TensorFlow still
-has an old copy of Keras there, whose layers are strangers to Keras 2. The
-package keras is Keras 3 from TensorFlow 2.16 on, and Keras 2 is tf_keras. Later
-releases of Keras 2 lack modules such as `keras.engine`. Nothing of this is done
-if `tf.keras` is Keras 3.
+Up to TensorFlow 2.5, `tf.keras` was `tensorflow.python.keras`, and programs use
+both together. TensorFlow still has an old copy of Keras there, whose layers are
+strangers to Keras 2. If `tf.keras` is Keras 3, the copy stays.
 """
 
 from __future__ import annotations
@@ -28,9 +26,6 @@ from tf_compat_lossscale.programs import tables
 
 _ROOT = tables.PRIVATE_KERAS
 _PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
-_STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
-# A module that had modules below it, and is none that can have some in 2.12.
-_BACKEND = "keras.backend"
 _ENGINE = (
   *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
   *("engine.sequential", "engine.training"),
@@ -52,47 +47,6 @@ _FORMERLY = re.compile(
 )
 # TensorFlow builds these on its copy of Keras, and may not have loaded them.
 _ON_THE_COPY = ("convolutional", "core", "pooling")
-
-
-class StandaloneKeras(import_hooks.ImportWatcher):
-  """A watcher that gives imports of keras the modules of Keras 2."""
-
-  def __init__(self, log: patching.UndoLog) -> None:
-    self._log = log
-
-  def start_if_keras_2(self) -> None:
-    """Starts, unless `tf.keras` or the loaded package keras is Keras 3."""
-    keras = sys.modules.get("keras")
-    is_other = keras not in (None, sys.modules.get("tf_keras"))
-    if which_keras.means_keras_3() or (_is_apart() and is_other):
-      return
-    self.start()
-    if _BACKEND in sys.modules:
-      self.after_load(_BACKEND, sys.modules[_BACKEND])
-
-  def watches(self, name: str) -> bool:
-    return _STANDALONE.match(name) is not None
-
-  def after_load(self, name: str, module: types.ModuleType) -> None:
-    if name == _BACKEND and not hasattr(module, "__path__"):
-      self._log.set(module, "__path__", [])
-
-  def replace_module(self, name: str) -> types.ModuleType | None:
-    if not _is_apart() or name.startswith("tf_"):
-      return None
-    return self._import(name, f"tf_{name}") or self.supply_module(name)
-
-  def supply_module(self, name: str) -> types.ModuleType | None:
-    return self._import(name, f"{_ROOT}.{name.partition('.')[2]}")
-
-  def _import(self, name: str, other: str) -> types.ModuleType | None:
-    """Returns a module, by its other name; None if there is none."""
-    try:
-      return self._log.supply(name, importlib.import_module(other))
-    except ModuleNotFoundError as error:
-      if not other.startswith(error.name or "?"):
-        raise
-      return None
 
 
 class PrivateKeras(import_hooks.ImportWatcher):
@@ -181,11 +135,6 @@ class PrivateKeras(import_hooks.ImportWatcher):
     return sorted(name for name in names if not name.startswith("_"))
 
 
-def _is_apart() -> bool:
-  """Returns whether the package keras is not Keras 2."""
-  return not which_keras.find_keras_2().startswith("keras")
-
-
 def _join(path: str) -> str:
   return f"{_ROOT}.{path}".rstrip(".")
 
@@ -231,7 +180,7 @@ def _find_homes(path: str) -> Iterator[Any]:
       if not name.startswith(str(error.name)):
         raise
       continue
-    # `StandaloneKeras` may give this very module for what Keras 2 lacks.
+    # `standalone_keras` may give this very module for what Keras 2 lacks.
     if not isinstance(module, lazy_modules.LazyModule):
       yield module
   yield public
