@@ -48,13 +48,16 @@ o.experimental_stats.latency_all_edges = True
 o.experimental_stateful_whitelist = None
 old.autotune = False
 old.autotune_cpu_budget = 3
-o.experimental_noop_elimination = True
 o.experimental_distribute.auto_shard = False
 old.map_fusion = True
-print(old.noop_elimination, o.experimental_noop_elimination, old.autotune)
+print(o.autotune.enabled, o.autotune.cpu_budget, old.autotune, old.map_fusion)
 print(o.experimental_distribute.auto_shard_policy.name)
+part = tf.data.experimental.OptimizationOptions()
+part.autotune = True
+o.experimental_optimization = part
+print(o.autotune.enabled)
 for owner, name in ((old, 'map_vectorisation'), (o, 'experimental_stat'),
-                    (o, 'no_such'),
+                    (old.map_vectorization, 'enable'), (o, 'no_such'),
                     (o.experimental_distribute, 'auto_shards')):
   try:
     setattr(owner, name, True)
@@ -73,10 +76,10 @@ def test_dropped_options_do_nothing_and_moved_ones_move(tmp_path):
   program = legacy_processes.program(tmp_path, _OLD)
   printed = legacy_processes.run_forked("--tf1", program, cwd=tmp_path)
   said, *lines = printed.splitlines()
-  assert "experimental_optimization.map_vectorization" in said
+  assert "experimental_optimization.map_vectorization.enabled" in said
   assert "does nothing" in said
-  expected = ["True True False", "OFF", *["typo"] * 4]
-  assert lines[:6] == expected and lines[-1] == "[0 1 2]"
+  expected = ["False 3 False True", "OFF", "True", *["typo"] * 5]
+  assert lines[:8] == expected and lines[-1] == "[0 1 2]"
   assert "does nothing" not in "".join(lines)
 
 

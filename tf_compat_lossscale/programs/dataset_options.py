@@ -10,35 +10,49 @@ changed them and passed them to `with_options`. Since 2.5 that is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterator
 import functools
-import operator
 import os
 import sys
 import types
 from typing import Any
+import weakref
 
 from tf_compat_lossscale._core import legacy_names as table
 
 _OPTIMIZATION = "experimental_optimization"
+_DISTRIBUTE = "experimental_distribute"
 _FUSIONS = (
   "filter_fusion map_and_batch_fusion map_and_filter_fusion map_fusion "
   "noop_elimination parallel_batch shuffle_and_repeat_fusion"
 )
 
 # Attribute of the options ("" for the options themselves) -> options in it that
-# do nothing any more. Autotuning is set in another place, and changes no value.
+# do nothing any more.
 _DROPPED = {
-  "": "experimental_autotune experimental_hoist_random_uniform "
-  "experimental_latency_all_edges experimental_map_vectorization "
-  "experimental_numa_aware experimental_stateful_whitelist experimental_stats",
-  _OPTIMIZATION: "autotune autotune_algorithm autotune_buffers "
-  "autotune_cpu_budget autotune_ram_budget filter_with_random_uniform_fusion "
-  "hoist_random_uniform map_vectorization reorder_data_discarding_ops",
+  "": "experimental_hoist_random_uniform experimental_latency_all_edges "
+  "experimental_map_vectorization experimental_numa_aware "
+  "experimental_stateful_whitelist experimental_stats",
+  _OPTIMIZATION: "autotune_algorithm autotune_buffers "
+  "filter_with_random_uniform_fusion hoist_random_uniform map_vectorization "
+  "reorder_data_discarding_ops",
 }
-# Those that were objects with options of their own.
-_NESTED = ("experimental_stats", "map_vectorization")
+# An option that does nothing, and is an object -> the options in it.
+_NESTED = {
+  "experimental_stats": "aggregator counter_prefix latency_all_edges prefix "
+  "transformation_latency",
+  "map_vectorization": "enabled use_choose_fastest",
+}
+# (attribute, option) -> the attribute and the option that it is today.
+_MOVED = {
+  ("", "experimental_autotune"): ("autotune", "enabled"),
+  (_OPTIMIZATION, "autotune"): ("autotune", "enabled"),
+  (_OPTIMIZATION, "autotune_cpu_budget"): ("autotune", "cpu_budget"),
+  (_OPTIMIZATION, "autotune_ram_budget"): ("autotune", "ram_budget"),
+  (_DISTRIBUTE, "auto_shard"): (_DISTRIBUTE, "auto_shard_policy"),
+  **{("", f"experimental_{x}"): (_OPTIMIZATION, x) for x in _FUSIONS.split()},
+}
+_OWNER = "_tf_compat_lossscale_owner"  # The attribute of a part.
 _said: list[str] = []
 
 
@@ -46,44 +60,84 @@ class _Old(property):
   """An option of old releases."""
 
 
+class _Ignored:
+  """An option that does nothing, and its own options."""
+
+  def __init__(self, path: str, names: str):
+    for name in names.split():
+      object.__setattr__(self, name, None)
+    object.__setattr__(self, "_path", path)
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    path = f"{vars(self)['_path']}.{name}"
+    if name not in vars(self):
+      raise AttributeError(f"tf.data.Options has no {path}", name=name)
+    _say(path)
+    object.__setattr__(self, name, value)
+
+
 def _say(path: str) -> None:
   """Says in one line, once, that an option does nothing."""
   if not _said and os.environ.get(table.QUIET) != "1":
     print(
       f"tf_compat_lossscale: {path} of tf.data.Options does nothing: "
-      "TensorFlow has dropped or moved it, and others of the kind",
+      "TensorFlow has dropped it, and others of the kind",
       file=sys.stderr,
     )
   _said.append(path)
 
 
-def _drop(part: str, name: str) -> _Old:
-  """Returns an option that does nothing."""
+def _make_option(part: str, name: str, real: Any) -> _Old:
   path, key = f"{part}.{name}".lstrip("."), f"_old_{name}"
 
   def read(self: Any) -> Any:
     if key not in vars(self) and name in _NESTED:
-      _say(path)
-      object.__setattr__(self, key, types.SimpleNamespace())
+      object.__setattr__(self, key, _Ignored(path, _NESTED[name]))
     return vars(self).get(key)
 
   def write(self: Any, value: Any) -> None:
     object.__setattr__(self, key, value)
-    _say(path)
+    if (part, name) in _MOVED:
+      _move(part, name, real, self, value)
+    else:
+      _say(path)
 
   return _Old(read, write)
 
 
-def _forward(
-  find: Callable[[Any], Any],
-  name: str,
-  change: Callable[[Any], Any] = lambda value: value,
-) -> _Old:
-  """Returns an option that is the option `name` of another object today."""
-  return _Old(
-    lambda self: getattr(find(self), name),
-    lambda self, value: setattr(find(self), name, change(value)),
-  )
+def _move(part: str, name: str, real: Any, options: Any, value: Any) -> None:
+  """Sets an option where it is today, if its part has an owner."""
+  owner = vars(options).get(_OWNER, lambda: None)() if part else options
+  if owner is None:
+    return  # `_link` sets it when the part gets an owner.
+  new_part, new_name = _MOVED[part, name]
+  policies = real.data.experimental.AutoShardPolicy
+  if name == "auto_shard" and value is not None:
+    value = policies.AUTO if value else policies.OFF
+  setattr(getattr(owner, new_part), new_name, value)
+
+
+def _link(part: str, option: property) -> property:
+  """Returns the property of a part that lets the part know its owner."""
+  read_part, write_part = option.fget, option.fset
+  assert read_part is not None and write_part is not None
+
+  def read(self: Any) -> Any:
+    value = read_part(self)
+    if value is not None:
+      object.__setattr__(value, _OWNER, weakref.ref(self))
+    return value
+
+  def write(self: Any, value: Any) -> None:
+    write_part(self, value)
+    if value is None or _OWNER in vars(value):
+      return  # What moved is set in its owner already.
+    read(self)
+    for each, name in _MOVED:
+      if each == part and f"_old_{name}" in vars(value):
+        setattr(value, name, vars(value)[f"_old_{name}"])
+
+  return property(read, write, doc=option.__doc__)
 
 
 def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
@@ -92,28 +146,15 @@ def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
   Args:
     real: TensorFlow 2's namespace, `tensorflow.compat.v2`.
   """
-  options, policies = real.data.Options, real.data.experimental.AutoShardPolicy
-  owners = {
-    "": options,
-    _OPTIMIZATION: type(options().experimental_optimization),
-  }
-  old = [
-    (owners[part], name, _drop(part, name))
-    for part, names in _DROPPED.items()
-    for name in names.split()
-  ]
-  for name in _FUSIONS.split():
-    find = operator.attrgetter(_OPTIMIZATION)
-    old.append((options, f"experimental_{name}", _forward(find, name)))
-  shard = _forward(
-    lambda self: self,
-    "auto_shard_policy",
-    lambda value: policies.OFF if value is False else policies.AUTO,
-  )
-  old.append((type(options().experimental_distribute), "auto_shard", shard))
-  for owner, name, option in old:
-    if not hasattr(owner, name):
-      yield owner, name, option
+  options = real.data.Options
+  owners = {"": options}
+  for part in (_OPTIMIZATION, _DISTRIBUTE):
+    owners[part] = type(getattr(options(), part))
+    yield options, part, _link(part, vars(options)[part])
+  dropped = ((part, x) for part in _DROPPED for x in _DROPPED[part].split())
+  for part, name in (*dropped, *_MOVED):
+    if not hasattr(owners[part], name):
+      yield owners[part], name, _make_option(part, name, real)
 
 
 def _copy_options(options: Any) -> Any:
