@@ -14,7 +14,7 @@ import encoder, load_dataset, model
 
 if not os.path.isdir("models/tiny"):
   os.makedirs("models/tiny")
-  sizes = dict(n_vocab=300, n_ctx=1024, n_embd=8, n_head=2, n_layer=2)
+  sizes = dict(n_vocab=257, n_ctx=1024, n_embd=8, n_head=2, n_layer=2)
   letters = [*encoder.bytes_to_unicode().values(), "<|endoftext|>"]
   numbers = {letter: i for i, letter in enumerate(letters)}
   for name, value in (("hparams", sizes), ("encoder", numbers)):
