@@ -228,6 +228,8 @@ eager.backprop
   tf: function
 util.nest
   py.util.nest: is_sequence=is_nested
+util.tf_export
+  est.estimator_export: estimator_export
 # Modules that went.
 _pywrap_events_writer = py.client._pywrap_events_writer
 _pywrap_util_port = py.util._pywrap_util_port
