@@ -101,10 +101,9 @@ def explain(program: Sequence[str], options: choices.Options) -> str:
   is an error, too.
   """
   _check(program)
-  try:
-    read = program_files.read_program(program)
-  except sources.SourceError as error:
-    raise RunError(str(error)) from None
+  read = _read(program)
+  if not read.levels:
+    raise RunError(program_files.explain_unread(program))
   choice = choices.choose(read, options)
   return explaining.explain(program, read, choice)
 
