@@ -12,6 +12,16 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+_MODULES = (
+  "edit",
+  "match",
+  "reroute",
+  "select",
+  "subgraph",
+  "transform",
+  "util",
+)
+
 
 def get_forward_walk_ops(
   seed_ops: Any,
@@ -62,8 +72,8 @@ def _list_consumers_or_itself(seed: Any) -> list[Any]:
 
 def __getattr__(name: str) -> Any:
   """Returns what stands for a function that TensorFlow 2 has no more."""
-  if name.startswith("__"):
-    raise AttributeError(name)
+  if name.startswith("__") or name in _MODULES:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
   def fail(*args: Any, **kwargs: Any) -> Any:
     del args, kwargs

@@ -328,6 +328,27 @@ tf.function(f)
   assert lines[1].startswith("TensorFlow 2: an option")
 
 
+@pytest.mark.parametrize(
+  ("words", "says"),
+  [
+    (["nope.py"], "nope.py: No such file"),
+    (["-m", "nosuch"], "there is no module 'nosuch'"),
+    (["old.py"], "old.py:1: cannot be parsed"),
+    (["-c", "print 1"], "cannot be parsed"),
+  ],
+)
+def test_what_cannot_be_read_is_not_explained(
+  words, says, tmp_path, capsys, monkeypatch
+):
+  program(tmp_path, "print 'Python 2'", "old.py")
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(SystemExit) as stopped:
+    main.main(["run", "--explain", *words])
+  assert stopped.value.code == 2
+  out, err = capsys.readouterr()
+  assert out == "" and err.count("\n") == 1 and says in err, err
+
+
 def test_a_notebook_is_not_run(project):
   code, _, err = run("old.ipynb", cwd=project)
   (line,) = err.splitlines()

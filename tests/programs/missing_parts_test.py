@@ -194,6 +194,12 @@ assert BN is BatchNormalization and Model is tf.keras.Model
 assert keras.utils.np_utils.to_categorical is to_categorical
 assert keras.optimizers.Adam is Adam and K.floatx() == "float32"
 assert not hasattr(keras, "ops"), "this is Keras 3"
+assert keras.layers.CuDNNLSTM and keras.initializers.normal
+if hasattr(tf, "Session"):
+  session = tf.Session(config=tf.ConfigProto(allow_soft_placement=True))
+  K.set_session(session)
+  assert K.get_session() is session is tf.keras.backend.get_session()
+  assert set_session is K.set_session is backend.set_session
 
 class Scale(Layer):
   def build(self, input_shape):

@@ -59,6 +59,17 @@ def choose(tmp_path, main, **others):
     ("try:\n  import tensorflow.contrib\nexcept ImportError:\n  pass", 2),
     ("try:\n  for x in y: tf.Session()\nexcept ValueError: pass", 1),
     ("if FLAGS.fast: tf.Session()", 1),
+    # Questions about other objects.
+    ("if hasattr(FLAGS, 'fast'): tf.Session()", 1),
+    ("if numpy.__version__ > '1': tf.Session()", 1),
+    (
+      "try:\n  import horovod as h\n  tf.Session()\nexcept ImportError: 1",
+      1,
+    ),
+    ("try:\n  with tf.Session(): f.x\nexcept AttributeError: pass", 1),
+    ("try:\n  from tensorflow import log\nexcept ImportError: tf.Session()", 2),
+    ("if getattr(FLAGS, 'tf2') or 0: tf.Session()", 1),
+    ("if FLAGS.tf2: tf.function(f)\nelse: tf.Session()", 2),
     # Both: what a graph cannot do without weighs most. A tie is TensorFlow 2.
     (f"{_EAGER}\ntf.log(1.)", 2),
     (f"{_EAGER}\ntf.Session().run(tf.placeholder(1))", 1),

@@ -67,6 +67,14 @@ def make_environment(keras: int) -> dict[str, str]:
   return {_SWITCH: "1"}
 
 
+def means_keras_3() -> bool:
+  """Returns whether `tf.keras` is or will be Keras 3; loads no Keras."""
+  release = find_release()
+  if release is None or release < WITH_KERAS_3:
+    return False
+  return os.environ.get(_SWITCH, "").lower() not in ("1", "true")
+
+
 def is_keras_3(package: str = "tensorflow") -> bool:
   """Returns whether the Keras of a package is Keras 3. Loads that Keras.
 

@@ -31,19 +31,15 @@ def explain(
   return "\n".join(
     [
       f"{' '.join(words)}: run with {choice}",
-      *_explain_tensorflow(program, choice),
+      *_explain_tensorflow(choice),
       *_explain_keras(choice),
       *dict.fromkeys(_list_missing(program, choice)),
     ]
   )
 
 
-def _explain_tensorflow(
-  program: program_files.Program, choice: choices.Choice
-) -> Iterator[str]:
-  if not program.levels:
-    yield "TensorFlow: no file of the program can be read"
-  elif choice.decision is None:
+def _explain_tensorflow(choice: choices.Choice) -> Iterator[str]:
+  if choice.decision is None:
     reason = "an option says so, or no file uses TensorFlow"
     yield f"TensorFlow {choice.tensorflow}: {reason}"
   else:

@@ -48,9 +48,6 @@ _CONTRIB_PACKAGES = {
   "tensorboard": "tensorboard",
 }
 
-# tensorflow_addons 0.23 is its last release, and needs Keras 2 as `keras`.
-_LAST_WITH_ADDONS = (2, 15)
-
 _OWN_RULE = (
   "Use an optimizer of tf.compat.v1.train, or write the rule as a subclass of "
   "tf.compat.v1.train.Optimizer."
@@ -88,8 +85,12 @@ _HINTS = {
   "framework.assert_scalar_int": "Use tf.debugging.assert_scalar.",
   "framework.get_graph_from_inputs": "Use the attribute graph of a tensor.",
   "framework.reduce_sum_n": "Use tf.add_n of tf.reduce_sum.",
+  "framework.remove_squeezable_dimensions": "Use tf.squeeze.",
   "framework.zero_initializer": "Use tf.compat.v1.assign.",
-  "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV3.",
+  "image": (
+    "Use tf.image and tf.raw_ops.ImageProjectiveTransformV3, or up to "
+    "TensorFlow 2.15 tensorflow_addons.image."
+  ),
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
   "learn": "Use tf.estimator, or tf.keras.",
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
@@ -121,11 +122,13 @@ _HINTS = {
     "compare losses: their numbers may differ."
   ),
   "saved_model": "Use tf.compat.v1.saved_model.",
+  "seq2seq": "Up to TensorFlow 2.15, tensorflow_addons.seq2seq has it.",
   "session_bundle": "Use tf.compat.v1.saved_model.",
   "sparsemax": "Write it by tf.sort and tf.cumsum, as arXiv 1602.02068 does.",
   "tensor_forest": "Use tensorflow_decision_forests.",
   "tensorboard": "Use the package tensorboard.",
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
+  "text": "Up to TensorFlow 2.15, tensorflow_addons.text has it.",
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
 }
 
@@ -135,14 +138,6 @@ PORTS = dict.fromkeys(
   "It exists for Ascend's NPUs alone. Its managers and optimizers of loss "
   "scales are those of tf.contrib.mixed_precision.",
 )
-
-# The same, for hints that name tensorflow_addons.
-_ADDONS_HINTS = {
-  "crf": "tensorflow_addons.text",
-  "image": "tensorflow_addons.image",
-  "seq2seq": "tensorflow_addons.seq2seq",
-  "text": "tensorflow_addons.text",
-}
 
 
 def explain_module(name: str) -> str | None:
@@ -221,21 +216,9 @@ def explain_contrib(path: str, reason: str = "") -> str:
     return f"tf.contrib.{path} cannot be used: {reason}"
   top = path.partition(".")[0]
   name = f"{top}.{path.rpartition('.')[2]}"  # Of a module below, too.
-  hint = _find_addons_hint(path) or _HINTS.get(name) or _HINTS.get(top) or ""
+  hint = _HINTS.get(name) or _HINTS.get(top) or ""
   return (
     f"TensorFlow 2 has no tf.contrib.{path}: TensorFlow 2.0 removed "
     "tf.contrib, and neither TensorFlow nor tf_compat_lossscale has this part."
     + (f" {hint}" if hint else "")
   )
-
-
-def _find_addons_hint(path: str) -> str | None:
-  """Returns the hint that names tensorflow_addons, if this release takes it."""
-  name = _ADDONS_HINTS.get(path) or _ADDONS_HINTS.get(path.partition(".")[0])
-  if name is None:
-    return None
-  release = which_keras.find_release()
-  if release is not None and release <= _LAST_WITH_ADDONS:
-    command = install_commands.make_command("tensorflow_addons", release)
-    return f"Use {name} ({command})."
-  return None

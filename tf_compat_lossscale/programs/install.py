@@ -121,7 +121,7 @@ class _Installer(import_hooks.ImportWatcher):
   def put_in_place(self) -> None:
     """Sets the names in all modules that are loaded, and in others later."""
     self.start()
-    self._keras.put_in_place()
+    self._keras.start_if_keras_2()
     self._standalone.start_if_keras_2()
     for name, module in list(sys.modules.items()):
       if re.match(r"tensor(flow|board)|(tf_)?keras(\.|$)", name):

@@ -97,10 +97,13 @@ def run(
 def explain(program: Sequence[str], options: choices.Options) -> str:
   """Returns what `run` would do with a program, and why; runs nothing.
 
-  The arguments and the error are those of `run`.
+  The arguments and the error are those of `run`. A program that cannot be read
+  is an error, too.
   """
   _check(program)
   read = _read(program)
+  if not read.levels:
+    raise RunError(program_files.explain_unread(program))
   choice = choices.choose(read, options)
   return explaining.explain(program, read, choice)
 

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Mapping
-import sys
 import types
 from typing import Any
 
@@ -59,22 +57,6 @@ def make_functions(
     ),
   }
   return functions
-
-
-def find_asker(is_between: Callable[[str], bool]) -> Mapping[str, Any]:
-  """Returns the globals of the code that asks a module for a name.
-
-  Python tells a module's `__getattr__` nothing about who reads the attribute,
-  and a module that is loaded already is imported without any hook. So this
-  reads from the call stack which module asks.
-
-  Args:
-    is_between: Whether a module, given by its name, only passes names on.
-  """
-  frame: Any = sys._getframe(1)
-  while frame and is_between(str(frame.f_globals.get("__name__"))):
-    frame = frame.f_back
-  return frame.f_globals if frame else {}
 
 
 class LazyModule(types.ModuleType):

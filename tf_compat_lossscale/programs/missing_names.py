@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import functools
+import glob
+import os
 import re
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import tables
 from tf_compat_lossscale.programs import tensorflow_names
@@ -95,14 +99,31 @@ def _find_absence_in_contrib(path: str) -> Absence:
   for i, part in enumerate(parts):
     start = ".".join(parts[: i + 1])
     module = f"{tables.CONTRIB}.{start}"
-    is_name = i and (part in names or top == "slim")
-    if is_name or tables.TABLE.find_module(module):
+    if (
+      i and (part in names or _is_in_star(names, part))
+    ) or tables.TABLE.find_module(module):
       return Absence(shown, RESTORED)
-    if module not in tables.TABLE.known:
+    if not tables.is_contrib_module(start):
       break
   else:
     return Absence(shown, RESTORED)
   return Absence(f"tf.contrib.{start}", MISSING, hints.explain_contrib(start))
+
+
+def _is_in_star(names: Mapping[str, str], name: str) -> bool:
+  """Returns whether a module may have a name that another module has."""
+  pattern = rf"^(def|class) {name}\b|^{name} =|['\"]{name}['\"]"
+  for home in tables.list_star_homes(names):
+    package, _, path = home.partition(".")
+    base = os.path.join(
+      which_keras.find_folder(package) or "", *path.split(".")
+    )
+    if not path or package != "tf_slim":
+      return True
+    for file in glob.glob(f"{base}.py") + glob.glob(os.path.join(base, "*.py")):
+      if re.search(pattern, _read(file) or "", re.MULTILINE):
+        return True
+  return False
 
 
 def _find_absence_of_private(name: str) -> Absence | None:

@@ -11,99 +11,58 @@ import ast
 import builtins
 from collections.abc import Callable
 import functools
+import importlib
 import math
+import re
 import types
 from typing import Any
 
-# Names that were types of Python in NumPy 1.x -> the type. NumPy 2 has another
-# `bool` and another `long`.
-_BUILTINS = {
-  "bool": "bool",
-  "complex": "complex",
-  "float": "float",
-  "int": "int",
-  "long": "int",
-  "object": "object",
-  "str": "str",
-  "unicode": "str",
-}
-# Name -> the name by which NumPy still has the same.
-_RENAMED = {
-  "Inf": "inf",
-  "Infinity": "inf",
-  "NAN": "nan",
-  "NaN": "nan",
-  "PINF": "inf",
-  "alltrue": "all",
-  "bool8": "bool_",
-  "bytes0": "bytes_",
-  "cfloat": "complex128",
-  "clongfloat": "clongdouble",
-  "complex_": "complex128",
-  "cumproduct": "cumprod",
-  "float_": "float64",
-  "infty": "inf",
-  "int0": "intp",
-  "issubsctype": "issubdtype",
-  "longcomplex": "clongdouble",
-  "longfloat": "longdouble",
-  "mat": "asmatrix",
-  "object0": "object_",
-  "product": "prod",
-  "round_": "round",
-  "row_stack": "vstack",
-  "singlecomplex": "complex64",
-  "sometrue": "any",
-  "str0": "str_",
-  "string_": "bytes_",
-  "trapz": "trapezoid",
-  "typeDict": "sctypeDict",
-  "uint0": "uintp",
-  "unicode_": "str_",
-  "void0": "void",
-}
-# Name -> the modules in which NumPy has it.
-_MOVED = {
-  "AxisError": "exceptions",
-  "ComplexWarning": "exceptions",
-  "DataSource": "lib.npyio",
-  "ModuleDeprecationWarning": "exceptions",
-  "RankWarning": "exceptions",
-  "TooHardError": "exceptions",
-  "VisibleDeprecationWarning": "exceptions",
-  "add_docstring": "lib",
-  "add_newdoc": "lib",
-  "byte_bounds": "lib.array_utils",
-  "compare_chararrays": "char",
-  "format_parser": "rec",
-}
+from tf_compat_lossscale.programs import tables
 
-
+_OLD = tables.Table({}, {})
+_OLD.add(
+  "numpy",
+  """
+  builtins: bool complex float int long=int object str unicode=str
+  numpy: Inf=inf Infinity=inf NAN=nan NaN=nan PINF=inf alltrue=all bool8=bool_
+    bytes0=bytes_ cfloat=complex128 clongfloat=clongdouble complex_=complex128
+    cumproduct=cumprod float_=float64 infty=inf int0=intp issubsctype=issubdtype
+    longcomplex=clongdouble longfloat=longdouble mat=asmatrix object0=object_
+    product=prod round_=round row_stack=vstack singlecomplex=complex64
+    sometrue=any str0=str_ string_=bytes_ trapz=trapezoid typeDict=sctypeDict
+    uint0=uintp unicode_=str_ void0=void
+  numpy.exceptions: AxisError ComplexWarning ModuleDeprecationWarning
+    RankWarning TooHardError VisibleDeprecationWarning
+  numpy.lib.npyio: DataSource
+  numpy.lib: add_docstring add_newdoc
+  numpy.lib.array_utils: byte_bounds
+  numpy.char: compare_chararrays
+  numpy.rec: format_parser
+""",
+)
+_NAMES = _OLD.names["numpy"]
 # Name that NumPy 2 lacks -> the name that means the same. NumPy 2 has `bool`
 # and `long` again, which are not the types of Python. NumPy 1.26, which
 # TensorFlow up to 2.17 needs, has no other name for `trapz`.
-REPLACED = {**_RENAMED, **_BUILTINS}
-del REPLACED["trapz"]
+REPLACED = {
+  name: target.rpartition(".")[2]
+  for name, target in _NAMES.items()
+  if re.fullmatch(r"(numpy|builtins)\.\w+", target) and name != "trapz"
+}
 
 
 def is_builtin(name: str) -> bool:
   """Returns whether a name was one of Python's own types."""
-  return name in _BUILTINS
+  return _NAMES.get(name, "").startswith("builtins.")
 
 
 def add_names(numpy: types.ModuleType) -> None:
   """Sets the names that NumPy lacks; those that NumPy has stay."""
   have = set(vars(numpy))
-  for name, builtin in _BUILTINS.items():
-    if name not in have:
-      setattr(numpy, name, getattr(builtins, builtin))
-  for name, now in _RENAMED.items():
-    if name not in have and now in have:
-      setattr(numpy, name, getattr(numpy, now))
-  for name, home in _MOVED.items():
-    if name not in have:
-      value = functools.reduce(getattr, home.split("."), numpy)
-      setattr(numpy, name, getattr(value, name))
+  for name, target in _NAMES.items():
+    home, _, last = target.rpartition(".")
+    if name not in have and (home != "numpy" or last in have):
+      setattr(numpy, name, getattr(importlib.import_module(home), last))
   for name, value in _make_others(numpy).items():
     if name not in have:
       setattr(numpy, name, value)
@@ -140,15 +99,8 @@ def _make_others(np: Any) -> dict[str, Any]:
       return arrays
     return np.promote_types(arrays, scalars)
 
-  def in1d(
-    ar1: Any,
-    ar2: Any,
-    assume_unique: bool = False,
-    invert: bool = False,
-    **kwargs: Any,
-  ) -> Any:
-    flat = np.asarray(ar1).ravel()
-    return np.isin(flat, ar2, assume_unique, invert, **kwargs)
+  def in1d(ar1: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.isin(np.asarray(ar1).ravel(), *args, **kwargs)
 
   def issctype(rep: Any) -> bool:
     kind = obj2sctype(rep) if isinstance(rep, type | np.dtype) else None

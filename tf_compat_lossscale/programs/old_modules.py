@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the modules that stand for those which TensorFlow no longer has.
 
-There are three kinds: modules of the legacy names, which `_core/legacy_names`
-lists; modules of `tf.contrib`; and private modules that moved. `tables` lists
-the last two.
+There are four kinds: modules of the legacy names, which `_core/legacy_names`
+lists; modules of `tf.contrib` and private modules that moved, which `tables`
+lists; and modules of Keras 2 that tensorflow_addons imports from `keras`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import contrib_signatures
 from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
@@ -163,11 +162,15 @@ class _ContribModule(lazy_modules.LazyModule):
     self._names = tables.list_contrib_names(self._top)
 
   def _list_names(self) -> list[str]:
-    return sorted(self._names)
+    names = set(self._names) - {"*"}
+    for home in tables.list_star_homes(self._names):
+      module = loading.load(home)
+      names |= set(getattr(module, "__all__", None) or dir(module))
+    return sorted(name for name in names if not name.startswith("__"))
 
   def _load(self, name: str) -> Any:
     if name == "__all__":  # The names that `from … import *` binds.
-      return [each for each in self._names if hasattr(self, each)]
+      return [each for each in self._list_names() if hasattr(self, each)]
     if name.startswith("__"):
       return patching.ABSENT
     value = self._load_member(name)
@@ -180,18 +183,21 @@ class _ContribModule(lazy_modules.LazyModule):
     Raises:
       AttributeError: There is none; the message says what to do.
     """
-    target = self._names.get(name)
-    if target is None and self._top == "slim":
-      target = f"tf_slim.{name}"
     reason = ""
-    if target is not None:
+    targets = [self._names[name]] if name in self._names else []
+    for home in () if targets else tables.list_star_homes(self._names):
+      names = getattr(loading.load(home), "__all__", (name,))
+      targets += [f"{home}.{name}"] if name in names else []
+    for target in targets:
       try:
         value = loading.load(target)
-        return contrib_signatures.adapt(f"{self._top}.{name}", value)
       except loading.TargetError as error:
         reason = str(error) if name in self._names else ""
+      else:
+        if target in self._names.values() or not _is_foreign(value, target):
+          return value
     child = f"{self._contrib_path}.{name}"
-    if f"{tables.CONTRIB}.{child}" in tables.TABLE.known:
+    if tables.is_contrib_module(child):
       try:
         return _make_contrib(child)
       except ImportError as error:
@@ -203,6 +209,14 @@ class _ContribModule(lazy_modules.LazyModule):
     # of `framework.python.ops` hid the module of that name.
     if not (isinstance(value, types.ModuleType) and name in self._names):
       super().__setattr__(name, value)
+
+
+def _is_foreign(value: Any, target: str) -> bool:
+  """Returns whether a module has `value` because it imports that module."""
+  package = target.partition(".")[0]
+  return isinstance(value, types.ModuleType) and not (
+    value.__name__.startswith(package)
+  )
 
 
 @functools.cache
@@ -228,7 +242,7 @@ def _make_contrib(path: str) -> types.ModuleType:
       raise ModuleNotFoundError(reason, name=name) from None
     if isinstance(value, types.ModuleType):
       return value
-  if name in tables.TABLE.known:
+  if tables.is_contrib_module(path):
     return _ContribModule(path)
   raise ModuleNotFoundError(hints.explain_contrib(path), name=name)
 

@@ -54,18 +54,15 @@ def read_program(words: Sequence[str]) -> Program:
   Returns:
     The program, without levels if the words name no file. Files that cannot be
     read are left out: Python reports the error when it comes to them.
+
+  Raises:
+    SourceError: The CODE cannot be parsed.
   """
-  path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-  search = [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
+  search = _list_search()
   if words[0] == "-c":
     texts = [sources.read_text("-c", each) for each in words[1:2]]
     return Program(_read_levels(texts, search, []))
-  if words[0] == "-m":
-    files = _find_of_module(words[1], words[2:], search) if words[1:] else []
-  else:
-    main = os.path.join(words[0], "__main__.py")
-    files = [main if os.path.isfile(main) else words[0]]
-  first = _read_all(files)
+  first = _read_all(_find_first(words, search))
   scripts = os.path.realpath(sysconfig.get_path("scripts"))
   names = {find_package(source.path) for source in first}
   for source in first:
@@ -83,6 +80,32 @@ def read_program(words: Sequence[str]) -> Program:
       own.append(name)
       search.append(os.path.dirname(folder))
   return Program(_read_levels(first, search, own), own)
+
+
+def explain_unread(words: Sequence[str]) -> str:
+  """Returns why no file that starts a program can be read, in a line."""
+  try:
+    if words[0] == "-c":
+      sources.read_text("-c", words[1])
+    for file in _find_first(words, _list_search()):
+      sources.read(file)
+  except sources.SourceError as error:
+    return str(error)
+  return f"there is no module {words[1]!r}"
+
+
+def _list_search() -> list[str]:
+  """Returns the folders of modules that the environment has."""
+  path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+  return [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
+
+
+def _find_first(words: Sequence[str], search: list[str]) -> list[str]:
+  """Returns the files that start a program, which may not exist."""
+  if words[0] == "-m":
+    return _find_of_module(words[1], words[2:], search) if words[1:] else []
+  main = os.path.join(words[0], "__main__.py")
+  return [main if os.path.isfile(main) else words[0]]
 
 
 def _read_levels(

@@ -201,13 +201,8 @@ def allow_depth() -> Iterator[None]:
 
 def find_dotted_name(node: ast.AST) -> str | None:
   """Returns `a.b.c` as it is written; None for other expressions."""
-  names: list[str] = []
-  while isinstance(node, ast.Attribute):
-    names.append(node.attr)
-    node = node.value
-  if not isinstance(node, ast.Name):
-    return None
-  return ".".join([node.id, *reversed(names)])
+  root, names = _split(node)
+  return ".".join([root.id, *names]) if isinstance(root, ast.Name) else None
 
 
 def unparse(node: ast.AST) -> str:

@@ -2,14 +2,13 @@
 """Makes `import keras` give the Keras 2 that `tf.keras` is.
 
 The package keras is Keras 3 from TensorFlow 2.16 on, and Keras 2 is tf_keras.
-Programs that were written for Keras 2 mix `keras` and `tf.keras`, and import
-modules such as `keras.engine`, which later releases of Keras 2 lack.
+Later releases of Keras 2 lack modules such as `keras.engine`. Each process of
+`run` loads this module at its start.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import sys
 import types
@@ -18,7 +17,7 @@ from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import import_hooks
 
-_WATCHED = re.compile(r"(tf_)?keras(\.|$)")
+_STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
 _OLD = "tensorflow.python.keras"  # What `private_keras` serves.
 # A module that had modules below it, and is none that can have some in 2.12.
 _BACKEND = "keras.backend"
@@ -29,32 +28,26 @@ class StandaloneKeras(import_hooks.ImportWatcher):
 
   def __init__(self, log: patching.UndoLog) -> None:
     self._log = log
-    release = which_keras.find_release()
-    self._is_apart = release is not None and release >= which_keras.WITH_KERAS_3
 
   def start_if_keras_2(self) -> None:
     """Starts, unless `tf.keras` or the loaded package keras is Keras 3."""
-    if self._is_apart and (
-      os.environ.get("TF_USE_LEGACY_KERAS", "").lower() not in ("1", "true")
-      or (
-        "keras" in sys.modules
-        and sys.modules["keras"] is not sys.modules.get("tf_keras")
-      )
-    ):
+    keras = sys.modules.get("keras")
+    is_other = keras not in (None, sys.modules.get("tf_keras"))
+    if which_keras.means_keras_3() or (_is_apart() and is_other):
       return
     self.start()
     if _BACKEND in sys.modules:
       self.after_load(_BACKEND, sys.modules[_BACKEND])
 
   def watches(self, name: str) -> bool:
-    return _WATCHED.match(name) is not None
+    return _STANDALONE.match(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     if name == _BACKEND and not hasattr(module, "__path__"):
       self._log.set(module, "__path__", [])
 
   def replace_module(self, name: str) -> types.ModuleType | None:
-    if not self._is_apart or name.startswith("tf_"):
+    if not _is_apart() or name.startswith("tf_"):
       return None
     return self._import(name, f"tf_{name}") or self.supply_module(name)
 
@@ -69,3 +62,8 @@ class StandaloneKeras(import_hooks.ImportWatcher):
       if not other.startswith(error.name or "?"):
         raise
       return None
+
+
+def _is_apart() -> bool:
+  """Returns whether the package keras is not Keras 2."""
+  return not which_keras.find_keras_2().startswith("keras")

@@ -14,13 +14,14 @@ continues the line before, and a comment begins with "#":
 The module `data` had the names `Dataset` and `Iterator`. They are
 `tf.data.Dataset` and `tf.data.DatasetIterator` today.
 
+    layers
+      tf_slim.layers: *
+
+Other names of `layers` are those of `tf_slim.layers`.
+
     keras = tf.keras
 
 `tf.keras` serves as the whole module `keras`, and its modules as those below.
-
-    data.python: ops util
-
-There were the modules `data.python.ops` and `data.python.util`, too.
 
 A target, such as `tf.data.Dataset`, begins with one of these, or is a full
 name; `A or B` is A, or B if this TensorFlow has no A:
@@ -35,6 +36,7 @@ name; `A or B` is A, or B if this TensorFlow has no A:
 from __future__ import annotations
 
 from collections.abc import Mapping
+import functools
 import re
 from typing import NamedTuple
 
@@ -48,12 +50,10 @@ class Table(NamedTuple):
   Attributes:
     names: Module -> name in the module -> target.
     modules: Module -> the target that serves as the whole module.
-    known: All modules that an old release had, and those above them.
   """
 
   names: dict[str, dict[str, str]]
   modules: dict[str, str]
-  known: set[str]
 
   def find_module(self, name: str) -> str | None:
     """Returns the target that serves as a module, or None.
@@ -78,24 +78,22 @@ class Table(NamedTuple):
       if line.startswith(" "):
         for each in right.split():
           name, _, new = each.partition("=")
-          homes = (f"{home}.{new or name}" for home in left.split(" or "))
-          self.names.setdefault(module, {})[name] = " or ".join(homes)
+          homes = [f"{home}.{new or name}" for home in left.split(" or ")]
+          names = self.names.setdefault(module, {})
+          if name == "*" in names:
+            homes.insert(0, names[name])
+          names[name] = " or ".join(homes)
         continue
       old, _, target = left.partition(" = ")
       module = f"{root}.{old}"
       if target:
         self.modules[module] = target
-      below = [f"{module}.{name}" for name in right.split()]
-      for name in below or [module]:
-        while name not in self.known and name:
-          self.known.add(name)
-          name = name.rpartition(".")[0]
 
 
-TABLE = Table({}, {}, set())
+TABLE = Table({}, {})
 # The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
 # Keras 2's other modules are where they were. `private_keras` serves these.
-KERAS = Table({}, {}, set())
+KERAS = Table({}, {})
 
 TABLE.add(
   "tensorflow",
@@ -230,6 +228,8 @@ eager.backprop
   tf: function
 util.nest
   py.util.nest: is_sequence=is_nested
+util.tf_export
+  est.estimator_export: estimator_export
 # Modules that went.
 _pywrap_events_writer = py.client._pywrap_events_writer
 _pywrap_util_port = py.util._pywrap_util_port
@@ -264,7 +264,7 @@ TABLE.add(
   CONTRIB,
   """
 autograph
-  tf.autograph: to_code to_graph
+  tensorflow.compat.v2.autograph: to_code to_graph
   tf.autograph.experimental: Feature do_not_convert
 batching
   tf: batch_function=nondifferentiable_batch_function
@@ -325,13 +325,13 @@ distributions
     Uniform kl_divergence
 eager
   tf: GradientTape TensorSpec custom_gradient enable_eager_execution
-    executing_eagerly function make_template defun=function
-    in_eager_mode=executing_eagerly py_func=py_function
+    executing_eagerly in_eager_mode=executing_eagerly py_func=py_function
   py.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
     DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
     set_execution_mode
   tf.train: Checkpoint
   tf1_contrib.eager: Iterator
+  tf1_contrib.parameters: defun function make_template
   py.ops.resource_variable_ops: Variable=ResourceVariable
   py.eager.backprop: gradients_function
     implicit_gradients=implicit_grad
@@ -353,26 +353,19 @@ feature_column
 framework
   py.util.deprecation: deprecated deprecated_arg_values
     deprecated_args
-  tf.train: init_from_checkpoint list_variables load_checkpoint load_variable
+  tf1_contrib.parameters: init_from_checkpoint list_variables load_checkpoint
+    load_variable
   tf: TensorSpec argsort assert_same_float_dtype assert_scalar
     convert_to_tensor_or_sparse_tensor is_tensor sort
   py.ops.init_ops: convolutional_delta_orthogonal
     convolutional_orthogonal_1d convolutional_orthogonal_2d
     convolutional_orthogonal_3d
-  tf_slim.ops.variables: VariableDeviceChooser add_model_variable
-    assert_global_step assert_or_get_global_step assign_from_checkpoint
-    assign_from_checkpoint_fn assign_from_values assign_from_values_fn
-    create_global_step filter_variables get_global_step get_local_variables
-    get_model_variables get_or_create_global_step get_trainable_variables
-    get_unique_variable get_variable_full_name get_variables
-    get_variables_by_name get_variables_by_suffix get_variables_to_restore
-    global_variable local_variable model_variable variable
+  tf_slim.ops.variables: *
   tf_slim.ops.arg_scope: add_arg_scope arg_scope arg_scoped_arguments
     current_arg_scope has_arg_scope
   py.framework.ops: get_name_scope
   py.framework.smart_cond: smart_case smart_cond
     smart_constant_value
-  py.ops.confusion_matrix: remove_squeezable_dimensions
   tf1_contrib.framework: get_placeholders py_func with_same_shape with_shape
   py.framework.tensor_spec: BoundedTensorSpec
 graph_editor
@@ -380,42 +373,13 @@ graph_editor
     get_generating_ops get_tensors get_unique_graph make_list_of_op
     make_list_of_t
   # All but the walk raise an error when they are called.
-  tf1_contrib.graph_editor: ControlOutputs OpMatcher SubGraphView
-    TransformerInfo Transformer add_control_inputs bypass can_be_regex
-    check_cios compute_boundary_ts connect copy copy_op_handler
-    copy_with_input_replacements detach detach_control_inputs
-    detach_control_outputs detach_inputs detach_outputs filter_ops
-    filter_ops_from_regex filter_ts filter_ts_from_regex find_corresponding
-    find_corresponding_elem get_forward_walk_ops get_name_scope_ops
-    get_ops_ios get_walks_intersection_ops get_walks_union_ops
-    get_within_boundary_ops graph_replace keep_t_if_possible_handler make_regex
-    make_view make_view_from_scope op_type ph remove_control_inputs
-    replace_t_with_placeholder_handler reroute_inputs reroute_ios
-    reroute_outputs reroute_ts select_ops select_ops_and_ts select_ts sgv
-    sgv_scope swap_inputs swap_ios swap_outputs swap_ts
-    transform_op_if_inside_handler
+  tf1_contrib.graph_editor: *
 image
   tf1_contrib.image: angles_to_projective_transforms rotate transform translate
 layers
-  tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock
-    apply_regularization avg_pool2d avg_pool3d batch_norm bias_add conv1d
-    conv2d conv2d_in_plane conv2d_transpose conv3d conv3d_transpose
-    convolution convolution1d convolution2d convolution2d_in_plane
-    convolution2d_transpose convolution3d convolution3d_transpose
-    dense_to_sparse dropout elu flatten fully_connected gdn group_norm
-    images_to_sequence instance_norm l1_l2_regularizer l1_regularizer
-    l2_regularizer layer_norm legacy_fully_connected legacy_linear legacy_relu
-    linear max_pool2d max_pool3d maxout one_hot_encoding optimize_loss
-    recompute_grad relu relu6 repeat rev_block scale_gradient separable_conv2d
-    separable_convolution2d sequence_to_images softmax spatial_softmax stack
-    sum_regularizer summarize_activation summarize_activations
-    summarize_collection summarize_tensor summarize_tensors unit_norm
-    variance_scaling_initializer xavier_initializer xavier_initializer_conv2d
-  tf_slim.layers.utils: append_tensor_alias collect_named_outputs
-    constant_value convert_collection_to_dict gather_tensors_aliases
-    get_tensor_aliases get_variable_collections last_dimension
-    n_positive_integers smart_cond static_cond two_element_tuple
-    channel_dimension
+  tf_slim.layers: *
+  tf_slim.layers.utils: append_tensor_alias convert_collection_to_dict
+    gather_tensors_aliases get_tensor_aliases *
   tf.nn: safe_embedding_lookup_sparse
   tf1_contrib.layers: bow_encoder embed_sequence embedding_lookup_unique
 learn
@@ -423,46 +387,21 @@ learn
   tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
   tf1_contrib.run_config: RunConfig
 lookup
-  py.ops.lookup_ops: FastHashSpec HashTable HasherSpec
+  py.ops.lookup_ops: FastHashSpec HasherSpec
     IdTableWithHashBuckets InitializableLookupTableBase
-    KeyValueTensorInitializer LookupInterface MutableHashTable StrongHashSpec
+    KeyValueTensorInitializer LookupInterface StrongHashSpec
     TableInitializerBase TextFileIdTableInitializer TextFileIndex
     TextFileInitializer TextFileStringTableInitializer index_table_from_file
-    index_table_from_tensor index_to_string_table_from_file
-    index_to_string_table_from_tensor
-  tf.lookup.experimental: MutableDenseHashTable=DenseHashTable
+    index_to_string_table_from_file
+  ours.lookup_tables: index_table_from_tensor index_to_string_table_from_tensor
+  tf1_contrib.parameters: HashTable MutableDenseHashTable MutableHashTable
 losses
-  tf_slim.losses: absolute_difference add_loss compute_weighted_loss
-    cosine_distance get_losses get_regularization_losses get_total_loss
-    hinge_loss log_loss mean_pairwise_squared_error mean_squared_error
-    sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy
+  tf_slim.losses: *
 memory_stats
   tf1_contrib.memory_stats: BytesInUse BytesLimit MaxBytesInUse
 metrics
   tf.sets: set_difference set_intersection set_size set_union
-  tf_slim.metrics: accuracy aggregate_metric_map aggregate_metrics
-    auc_using_histogram auc_with_confidence_intervals cohen_kappa count
-    f1_score precision_at_recall precision_recall_at_equal_thresholds
-    recall_at_precision sparse_recall_at_top_k streaming_accuracy
-    streaming_auc streaming_concat streaming_covariance streaming_curve_points
-    streaming_dynamic_auc streaming_false_negative_rate
-    streaming_false_negative_rate_at_thresholds streaming_false_negatives
-    streaming_false_negatives_at_thresholds streaming_false_positive_rate
-    streaming_false_positive_rate_at_thresholds streaming_false_positives
-    streaming_false_positives_at_thresholds streaming_mean
-    streaming_mean_absolute_error streaming_mean_cosine_distance
-    streaming_mean_iou streaming_mean_relative_error
-    streaming_mean_squared_error streaming_mean_tensor
-    streaming_pearson_correlation streaming_percentage_less
-    streaming_precision streaming_precision_at_thresholds streaming_recall
-    streaming_recall_at_k streaming_recall_at_thresholds
-    streaming_root_mean_squared_error streaming_sensitivity_at_specificity
-    streaming_sparse_average_precision_at_k
-    streaming_sparse_average_precision_at_top_k
-    streaming_sparse_precision_at_k streaming_sparse_precision_at_top_k
-    streaming_sparse_recall_at_k streaming_specificity_at_sensitivity
-    streaming_true_negatives streaming_true_negatives_at_thresholds
-    streaming_true_positives streaming_true_positives_at_thresholds
+  tf_slim.metrics: *
   tf.math: confusion_matrix
 nccl
   py.ops.nccl_ops: all_max all_min all_prod all_sum broadcast
@@ -524,7 +463,7 @@ summary
   tf.summary: all_summary_ops=all_v2_summary_ops
 tensorboard
   tensorboard.plugins.projector: EmbeddingInfo ProjectorConfig SpriteMetadata
-    visualize_embeddings
+  tf1_contrib.parameters: visualize_embeddings
 tpu
   tf.tpu: CrossShardOptimizer batch_parallel bfloat16_scope core
     cross_replica_sum initialize_system outside_compilation replicate rewrite
@@ -573,125 +512,6 @@ slim.nets = tf_slim.nets
 slim.python.slim = tf_slim
 slim.python.slim.data = tf_slim.data
 slim.python.slim.nets = tf_slim.nets
-
-# The other modules below `tf.contrib` in TensorFlow 1.15. They can be imported,
-# also those without names that are served: some programs import a module and
-# use it in rare cases alone.
-all_reduce.python: all_reduce
-autograph
-batching.python.ops: batch_ops
-checkpoint.python: containers python_state split_dependency visualize
-cluster_resolver.python.training: cluster_resolver gce_cluster_resolver
-    kubernetes_cluster_resolver slurm_cluster_resolver tfconfig_cluster_resolver
-    tpu_cluster_resolver
-compiler: jit xla
-crf.python.ops: crf
-cudnn_rnn.python.layers: cudnn_rnn
-cudnn_rnn.python.ops: cudnn_rnn_ops
-data.python.ops: batching counter enumerate_ops error_ops get_single_element
-    grouping interleave_ops iterator_ops parsing_ops prefetching_ops random_ops
-    readers resampling scan_ops shuffle_ops sliding threadpool unique writers
-distribute.python: collective_all_reduce_strategy mirrored_strategy monitor
-    one_device_strategy parameter_server_strategy tpu_strategy
-distributions.python.ops: autoregressive batch_reshape binomial cauchy chi2
-    conditional_distribution conditional_transformed_distribution deterministic
-    distribution_util estimator geometric gumbel half_normal independent
-    inverse_gamma kumaraswamy logistic mixture mixture_same_family moving_stats
-    mvn_diag mvn_diag_plus_low_rank mvn_full_covariance mvn_linear_operator
-    mvn_tril negative_binomial normal_conjugate_posteriors onehot_categorical
-    poisson poisson_lognormal quantized_distribution relaxed_bernoulli
-    relaxed_onehot_categorical sample_stats seed_stream shape sinh_arcsinh
-    statistical_testing test_util vector_diffeomixture vector_exponential_diag
-    vector_exponential_linear_operator vector_laplace_diag
-    vector_laplace_linear_operator vector_sinh_arcsinh_diag vector_student_t
-    wishart
-eager.python: datasets metrics metrics_impl network parameter_server saver tfe
-estimator.python.estimator: boosted_trees dnn_with_layer_annotations
-    early_stopping export exporter extenders head hooks logit_fns multi_head
-    replicate_model_fn rnn saved_model_estimator
-feature_column.python.feature_column: sequence_feature_column
-framework.python.framework: checkpoint_utils experimental graph_util tensor_util
-framework.python.ops: arg_scope audio_ops checkpoint_ops gen_variable_ops ops
-    prettyprint_ops script_ops sort_ops variables
-graph_editor: edit match reroute select subgraph transform util
-image.ops: gen_distort_image_ops gen_image_ops
-    gen_single_image_random_dot_stereograms_ops
-image.python.ops: dense_image_warp distort_image_ops image_ops
-    interpolate_spline single_image_random_dot_stereograms sparse_image_warp
-layers.ops: gen_sparse_feature_cross_op
-layers.python.layers: embedding_ops encoders feature_column feature_column_ops
-    initializers layers normalization optimizers regularizers rev_block_lib
-    summaries target_column utils
-layers.python.ops: bucketization_op sparse_feature_cross_op sparse_ops
-learn: monitors
-learn.python.learn: basic_session_run_hooks evaluable experiment export_strategy
-    graph_actions learn_runner learn_runner_lib metric_spec models
-    monitored_session monitors session_run_hook summary_writer_cache trainable
-learn.python.learn.datasets: base mnist
-learn.python.learn.estimators: _sklearn composable_model constants debug dnn
-    dnn_linear_combined dynamic_rnn_estimator estimator head kmeans linear
-    logistic_regressor metric_key model_fn prediction_key rnn_common run_config
-    state_saving_rnn_estimator svm tensor_signature
-learn.python.learn.learn_io: data_feeder generator_io graph_io numpy_io
-    pandas_io
-learn.python.learn.ops: embeddings_ops losses_ops seq2seq_ops
-learn.python.learn.preprocessing: categorical categorical_vocabulary text
-learn.python.learn.utils: export gc input_fn_utils inspect_checkpoint
-    saved_model_export_utils
-legacy_seq2seq.python.ops: seq2seq
-lookup: lookup_ops
-memory_stats.python.ops: memory_stats_ops
-losses.python.losses: loss_ops
-losses.python.metric_learning: metric_loss_ops
-metrics.python.metrics: classification
-metrics.python.ops: confusion_matrix_ops histogram_ops metric_ops set_ops
-nn.python.ops: alpha_dropout cross_entropy fwd_gradients sampling_ops
-    scaled_softplus
-opt.python.training: adam_gs_optimizer adamax addsign agn_optimizer
-    drop_stale_gradient_optimizer elastic_average_optimizer external_optimizer
-    ggt lars_optimizer lazy_adam_gs_optimizer lazy_adam_optimizer
-    matrix_functions model_average_optimizer moving_average_optimizer
-    multitask_optimizer_wrapper nadam_optimizer powersign reg_adagrad_optimizer
-    shampoo sign_decay variable_clipping_optimizer weight_decay_optimizers
-predictor: contrib_estimator_predictor core_estimator_predictor predictor
-    predictor_factories saved_model_predictor
-proto.python.ops: decode_proto_op encode_proto_op
-# Programs import these for what they seldom use: members are errors.
-quantize.python: common fold_batch_norms graph_matcher input_to_ops quant_ops
-    quantize quantize_graph
-recurrent.python: recurrent_api
-recurrent.python.ops: functional_rnn recurrent
-resampler.ops: gen_resampler_ops
-resampler.python.ops: resampler_ops
-rnn.python.kernel_tests: benchmarking
-rnn.python.ops: core_rnn_cell fused_rnn_cell gru_ops lstm_ops rnn rnn_cell
-rnn.python.tools: checkpoint_convert
-saved_model.python.saved_model: keras_saved_model reader
-seq2seq.ops: gen_beam_search_ops
-seq2seq.python.ops: attention_wrapper basic_decoder beam_search_decoder
-    beam_search_ops decoder helper loss sampler
-signal
-slim: nets
-slim.python.slim: evaluation learning model_analyzer nets queues summaries
-slim.python.slim.data: data_decoder data_provider dataset dataset_data_provider
-    parallel_reader prefetch_queue tfexample_decoder
-staging
-stateless
-summary: summary
-tensorboard.plugins.projector: projector_config_pb2
-tfprof: model_analyzer tfprof_logger
-tpu.python: profiler
-tpu.python.ops: tpu_ops
-tpu.python.tpu: _tpu_estimator_embedding async_checkpoint bfloat16 datasets
-    device_assignment error_handling feature_column functional keras_support
-    keras_tpu_variables session_support tensor_tracer topology tpu tpu_config
-    tpu_context tpu_embedding tpu_embedding_gradient tpu_estimator tpu_feed
-    tpu_function tpu_optimizer tpu_sharding tpu_system_metadata training_loop
-    util
-training.python.training: bucket_ops device_setter evaluation
-    feeding_queue_runner hparam hparam_pb2 resample sampling_ops
-    sequence_queueing_state_saver training tuner
-util: loader
 """,
 )
 
@@ -743,6 +563,16 @@ api._v1.keras.optimizers
   {_package}.api._v2.keras.optimizers: experimental
 api._v1.keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
+backend
+  {_package}.api._v1.keras.backend: get_session set_session
+initializers
+  {_package}.api._v1.keras.initializers: normal uniform
+layers
+  {_package}.api._v1.keras.layers: CuDNNGRU CuDNNLSTM
+losses
+  {_package}.api._v1.keras.losses: cosine cosine_proximity
+metrics
+  {_package}.api._v1.keras.metrics: cosine cosine_proximity
 api._v2.keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
 engine
@@ -778,6 +608,23 @@ summary
 """,
 )
 
+# Modules right below `tf.contrib` of which nothing is served. They and those
+# below can be imported: some programs do so, and use them in rare cases alone.
+_EMPTY = frozenset(
+  [
+    *("legacy_seq2seq", "predictor", "quantize", "recurrent", "resampler"),
+    "saved_model",
+  ]
+)
+# The modules below those right below `tf.contrib`.
+_BELOW = re.compile(
+  r"\w+\.(python|ops)(\.[a-z_]\w*){0,2}|(learn|slim)\.python(\.[a-z_]\w*){0,3}"
+  r"|compiler\.(jit|xla)|learn\.monitors|losses\.metric_learning|util\.loader"
+  r"|graph_editor\.(edit|match|reroute|select|subgraph|transform|util)"
+  r"|layers\.summaries|lookup\.lookup_ops|predictor\.(\w+_)?predictor\w*"
+  r"|slim\.nets|summary\.summary|tfprof\.tfprof_logger"
+  r"|tensorboard\.plugins(\.projector(\.projector_config_pb2)?)?"
+)
 # tf.contrib.slim had all names of these modules, too.
 _OF_SLIM = ("layers", "framework")
 
@@ -785,14 +632,38 @@ _OF_SLIM = ("layers", "framework")
 def list_contrib_names(module: str) -> Mapping[str, str]:
   """Returns name -> target for the names of a module of `tf.contrib`.
 
+  The name "*" stands for those of other modules: see `list_star_homes`.
+
   Args:
     module: A module right below `tf.contrib`, such as "layers". The modules
       below it have its names, too: programs import names from both.
   """
   if module != "slim":
     return TABLE.names.get(f"{CONTRIB}.{module}", {})
-  names: dict[str, str] = {}
+  names: dict[str, str] = {"*": "tf_slim.*"}
   for owner in reversed(_OF_SLIM):
     for name, target in TABLE.names[f"{CONTRIB}.{owner}"].items():
-      names[name] = f"tf_slim.{name} or {target}"
+      old = f"{names[name]} or " if name == "*" else f"tf_slim.{name} or "
+      names[name] = old + target
   return names
+
+
+@functools.cache
+def is_contrib_module(path: str) -> bool:
+  """Returns whether `tf.contrib.PATH` was a module, or looks like one.
+
+  Args:
+    path: Such as "layers.python.layers.utils". The folders of `tf.contrib` had
+      all modules two or three levels below a folder `python`.
+  """
+  top, _, below = path.partition(".")
+  known = top in _EMPTY or any(
+    f"{name}.".startswith(f"{CONTRIB}.{top}.")
+    for name in (*TABLE.names, *TABLE.modules)
+  )
+  return known and (not below or _BELOW.fullmatch(path) is not None)
+
+
+def list_star_homes(names: Mapping[str, str]) -> list[str]:
+  """Returns the modules whose names a module has, too."""
+  return re.findall(r"([\w.]+)\.\*", names.get("*", ""))

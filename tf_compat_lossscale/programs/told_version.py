@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 import functools
 import re
+import sys
 import types
 from typing import Any
 
@@ -47,10 +48,16 @@ def set_own_packages(names: Iterable[str]) -> None:
 def answer(real: str) -> str:
   """Returns what the code that asks for TensorFlow's version is told.
 
+  Python tells a module's `__getattr__` nothing about who reads the attribute.
+  So the call stack says which module asks.
+
   Args:
     real: The version of the TensorFlow that is installed.
   """
-  asks = lazy_modules.find_asker(_BETWEEN.__contains__)
+  frame: Any = sys._getframe(1)
+  while frame and str(frame.f_globals.get("__name__")) in _BETWEEN:
+    frame = frame.f_back
+  asks = frame.f_globals if frame else {}
   if _OURS.match(str(asks.get("__name__"))):
     return real
   return real if _is_library(str(asks.get("__file__"))) else VERSION

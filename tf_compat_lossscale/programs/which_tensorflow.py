@@ -11,6 +11,7 @@ without being asked. Ties and silence are TensorFlow 2.
 from __future__ import annotations
 
 import ast
+import bisect
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -48,13 +49,17 @@ _RATHER_2 = re.compile(
   r"|config\.(?!experimental|optimizer)|data\.AUTOTUNE|distribute\.\w+Strategy"
   r"|summary\.experimental|keras\.Model|keras\.optimizers\.schedules"
 )
-# Words of a test that asks which TensorFlow there is, and errors that a `try`
-# catches for the same reason.
+# What asks which TensorFlow there is: names of TensorFlow, and words that
+# programs call a flag of their own.
 _ASKS = re.compile(
-  r"hasattr|__version__|VERSION|executing_eagerly|(Attribute|Import)Error"
-  r"|(?i:(tf|tensorflow)_?(v|version)?_?[12]\b|\bis_?v[12]\b|tf_version)"
-  r"|ModuleNotFoundError"
+  r"tensorflow\.([\w.]+\.)?(__version__|(GIT_)?VERSION|executing_eagerly)\b.*"
 )
+_ASKING_WORDS = re.compile(
+  r"(?i:(tf|tensorflow)_?(v|version)?_?[12]\b|\bis_?v[12]\b|tf_version)"
+)
+# Errors that tell of a missing module or name.
+_OF_IMPORTS = ("ImportError", "ModuleNotFoundError")
+_OF_NAMES = "AttributeError"
 _METHODS = tensorflow_names.METHODS
 
 
@@ -185,31 +190,59 @@ def _find_graph_of_compat_v1(
       yield Sign(1, 0, name, written, source.path, use.line)
 
 
-def _cut(line: str, end: int | None) -> str:
-  """Returns a line up to an offset of `ast`, which counts bytes."""
-  return line[:end] if line.isascii() else line.encode()[:end].decode()
-
-
 def find_asked_lines(source: sources.Source) -> set[int]:
-  """Returns the lines of code that depends on which TensorFlow there is."""
+  """Returns the lines of code that depends on which TensorFlow there is.
+
+  Such code is behind a test for a name or the version of TensorFlow, or in a
+  `try` that expects TensorFlow to lack a module or a name.
+  """
   lines: set[int] = set()
-  written = re.split("\r\n|\r|\n", source.text)
+  places = sorted(_list_asking_places(source))
   nodes: list[Any] = []
-  for kind in (ast.If, ast.IfExp, ast.BoolOp, ast.Try):
+  for kind in (ast.If, ast.IfExp, ast.BoolOp) if places else ():
     nodes += source.list_nodes(kind)
   for node in nodes:
-    tests: list[ast.expr | None] = []
-    if isinstance(node, (ast.If, ast.IfExp)):
-      tests = [node.test]
-    elif isinstance(node, ast.BoolOp):
-      tests = [node]
-    elif isinstance(node, ast.Try):
-      tests = [handler.type for handler in node.handlers]
-    for test in filter(None, tests):
-      # `ast.unparse` takes ten times as long, and cannot read deep trees.
-      of_test = written[test.lineno - 1 : test.end_lineno]
-      begin = len(_cut(of_test[0], test.col_offset))
-      of_test[-1] = _cut(of_test[-1], test.end_col_offset)
-      if _ASKS.search("".join(of_test), begin):
-        lines.update(range(node.lineno, node.end_lineno + 1))
+    test = node if isinstance(node, ast.BoolOp) else node.test
+    first = bisect.bisect_left(places, (test.lineno, test.col_offset))
+    end = test.end_lineno, test.end_col_offset
+    if first < len(places) and places[first] < end:
+      lines.update(range(node.lineno, node.end_lineno + 1))
+  for node in source.list_nodes(ast.Try):
+    if _expects_other(source, node):
+      lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
   return lines
+
+
+def _list_asking_places(source: sources.Source) -> Iterator[tuple[int, int]]:
+  """Yields (line, column) of what asks which TensorFlow there is."""
+  for use in source.uses:
+    is_question = use.form == "hasattr" and use.name.startswith(_TENSORFLOW)
+    if is_question or _ASKS.fullmatch(use.name):
+      yield use.line, use.column
+  for name in source.list_nodes(ast.Name):
+    if _ASKING_WORDS.search(name.id):
+      yield name.lineno, name.col_offset
+  for attribute in source.list_nodes(ast.Attribute):
+    if _ASKING_WORDS.search(attribute.attr):
+      yield attribute.lineno, attribute.col_offset
+
+
+def _expects_other(source: sources.Source, node: ast.Try) -> bool:
+  """Returns whether a `try` expects TensorFlow to lack a module or a name.
+
+  Only a body without blocks counts for AttributeError: any object may raise it.
+  """
+  caught = " ".join(
+    sources.unparse(each.type) for each in node.handlers if each.type
+  )
+  forms: tuple[str, ...] = ()
+  if any(error in caught for error in _OF_IMPORTS):
+    forms = "import", "from", "star"
+  if _OF_NAMES in caught and not any(hasattr(x, "body") for x in node.body):
+    forms = *forms, "expression"
+  last = node.body[-1].end_lineno or 0
+  return any(
+    use.form in forms and node.lineno <= use.line <= last
+    for use in (source.uses if forms else ())
+    if use.name.startswith(_TENSORFLOW)
+  )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import absl_flags
+from tf_compat_lossscale.programs import old_libraries
 
 _FUNCTION = "DEFINE_enum"
 
@@ -53,6 +53,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     given += [w.value for w in node.keywords if w.arg == "enum_values"]
     for value in given:
       if isinstance(value, ast.Constant) and isinstance(value.value, str):
-        choices = absl_flags.split_choices(value.value)
+        choices = old_libraries.split_choices(value.value)
         new = "[" + ", ".join(f'"{each}"' for each in choices) + "]"
         yield file.replace("LS404", value, new)

@@ -61,22 +61,15 @@ def _start():
 
       numpy_names.add_names(numpy)
 
-    def prepare_python(module):
+    def prepare_library(module):
       # type: (types.ModuleType) -> None
-      from tf_compat_lossscale.programs import python_names
+      from tf_compat_lossscale.programs import old_libraries
 
-      getattr(python_names, "add_to_" + module.__name__)(module)
+      old_libraries.prepare(module)
 
-    def prepare_flags(module):
-      # type: (types.ModuleType) -> None
-      from tf_compat_lossscale.programs import absl_flags
-
-      absl_flags.accept_texts(module)
-
-    import_hooks.when_imported("collections", prepare_python)
-    import_hooks.when_imported("inspect", prepare_python)
+    for name in ("collections", "inspect", "absl.flags._argument_parser"):
+      import_hooks.when_imported(name, prepare_library)
     import_hooks.when_imported("numpy", prepare_numpy)
-    import_hooks.when_imported("absl.flags._argument_parser", prepare_flags)
     import_hooks.when_imported("tensorflow", prepare)
     # A program may import keras before TensorFlow.
     keras = standalone_keras.StandaloneKeras(patching.UndoLog())
