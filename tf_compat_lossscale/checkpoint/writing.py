@@ -31,9 +31,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._version import __version__
-from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint import report
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
@@ -252,7 +252,7 @@ def check_tensors(
     dtypes = sorted({specs[name].dtype for name in specs} - _DTYPES[kind])
     raise CheckpointError(
       f"{path}: {kind} has no {' and no '.join(dtypes)}: leave out "
-      f"{', '.join(matching.shorten(unfit, 5))} by exclude, on the command "
+      f"{', '.join(report.shorten(unfit, 5))} by exclude, on the command "
       "line by --exclude"
     )
 
