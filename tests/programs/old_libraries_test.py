@@ -26,7 +26,7 @@ def g(a, *, b): pass
 try:
   inspect.getargspec(g)
 except ValueError as error:
-  print("getfullargspec" in str(error))
+  print("keyword-only" in str(error))
 """
 
 
