@@ -48,7 +48,6 @@ _GONE = {
   "framework.assert_scalar_int",
   "framework.get_graph_from_inputs",
   "framework.reduce_sum_n",
-  "framework.remove_squeezable_dimensions",
   "framework.zero_initializer",
   "nn.scaled_softplus",
   "recurrent.bidirectional_functional_rnn",

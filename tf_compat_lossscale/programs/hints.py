@@ -85,7 +85,6 @@ _HINTS = {
   "framework.assert_scalar_int": "Use tf.debugging.assert_scalar.",
   "framework.get_graph_from_inputs": "Use the attribute graph of a tensor.",
   "framework.reduce_sum_n": "Use tf.add_n of tf.reduce_sum.",
-  "framework.remove_squeezable_dimensions": "Use tf.squeeze.",
   "framework.zero_initializer": "Use tf.compat.v1.assign.",
   "image": (
     "Use tf.image and tf.raw_ops.ImageProjectiveTransformV3, or up to "

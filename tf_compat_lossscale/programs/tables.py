@@ -367,6 +367,7 @@ framework
   py.framework.smart_cond: smart_case smart_cond
     smart_constant_value
   tf1_contrib.framework: get_placeholders py_func with_same_shape with_shape
+  ours.contrib_parameters: remove_squeezable_dimensions
   py.framework.tensor_spec: BoundedTensorSpec
 graph_editor
   py.ops.op_selector: get_backward_walk_ops get_consuming_ops
@@ -393,7 +394,8 @@ lookup
     TableInitializerBase TextFileIdTableInitializer TextFileIndex
     TextFileInitializer TextFileStringTableInitializer index_table_from_file
     index_to_string_table_from_file
-  ours.lookup_tables: index_table_from_tensor index_to_string_table_from_tensor
+  ours.contrib_parameters: index_table_from_tensor
+    index_to_string_table_from_tensor
   tf1_contrib.parameters: HashTable MutableDenseHashTable MutableHashTable
 losses
   tf_slim.losses: *

@@ -57,6 +57,10 @@ _ASKS = re.compile(
 _ASKING_WORDS = re.compile(
   r"(?i:(tf|tensorflow)_?(v|version)?_?[12]\b|\bis_?v[12]\b|tf_version)"
 )
+# A text without these asks nothing.
+_MAY_ASK = re.compile(
+  rf"hasattr|VERSION|__version__|executing_eagerly|except|{_ASKING_WORDS.pattern}"
+)
 # Errors that tell of a missing module or name.
 _OF_IMPORTS = ("ImportError", "ModuleNotFoundError")
 _OF_NAMES = "AttributeError"
@@ -197,6 +201,8 @@ def find_asked_lines(source: sources.Source) -> set[int]:
   `try` that expects TensorFlow to lack a module or a name.
   """
   lines: set[int] = set()
+  if not _MAY_ASK.search(source.text):
+    return lines
   places = sorted(_list_asking_places(source))
   nodes: list[Any] = []
   for kind in (ast.If, ast.IfExp, ast.BoolOp) if places else ():

@@ -68,6 +68,7 @@ PROGRAM = Program(
   checkpoint="{work}/checkpoint/run1",
   prepare=prepare,
   prints=r"loss=\d",
+  timeout=900,
   scale="no loss scale: it trains in float32",
   remark="its option memory_saving_gradients edits graphs: an error says so",
 )

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of `tf.contrib.lookup`, whose `mapping` has another name today."""
+"""Names of `tf.contrib` whose parameters have other names today."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import confusion_matrix
 from tensorflow.python.ops import lookup_ops
 
 
@@ -29,4 +30,13 @@ def index_to_string_table_from_tensor(
   """Returns a table from an index to the string in `mapping`."""
   return lookup_ops.index_to_string_table_from_tensor(
     mapping, default_value, name
+  )
+
+
+def remove_squeezable_dimensions(
+  predictions: Any, labels: Any, name: str | None = None
+) -> Any:
+  """Returns both, without a last dimension 1 that only one of them has."""
+  return confusion_matrix.remove_squeezable_dimensions(
+    predictions, labels, name=name
   )
