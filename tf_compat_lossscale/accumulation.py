@@ -32,6 +32,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
 _Pairs: TypeAlias = loss_scale_optimizer.Pairs
 _Sums: TypeAlias = dict[Any, Any]

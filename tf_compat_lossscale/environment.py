@@ -46,6 +46,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _Optimizer: Final = tf.compat.v1.train.Optimizer
 # The attribute of an optimizer that has a loss scale by the environment.
 _LOSS_SCALE = "_loss_scale_by_environment"

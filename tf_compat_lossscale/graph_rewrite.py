@@ -24,6 +24,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _OPTION = "auto_mixed_precision"
 # The module that registers this package's wrapper for optimizers of Keras 2. It
 # loads Keras, so it is loaded for such an optimizer alone.

@@ -38,6 +38,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 # The loss scales that a config may name. `policies` is loaded if a program uses
 # it: it stands above this module.
 _HOMES = {
@@ -63,6 +68,10 @@ class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
   A subclass defines `__call__`, `update` and `get_config`. It adds its state by
   `_add_weight` in `__init__` and reads the state by `_get_weight`.
   """
+
+  def __init__(self) -> None:
+    """Creates a loss scale without weights."""
+    super().__init__()
 
   @abc.abstractmethod
   def __call__(self) -> tf.Tensor:

@@ -37,6 +37,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 GradsAndVars: TypeAlias = Iterable[tuple[gradients.Gradient, tf.Variable]]
 Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]

@@ -23,7 +23,7 @@ _DOORS = ("_core.tf", "keras._keras2")
 # Module or wing -> private names of foreign objects -> the reason of their use.
 # Move a use behind a door rather than add a row.
 _USES = {
-  "_core.horovod": {
+  "_core.optimizer_kinds": {
     "_agg_helper": "what adds up the gradients of Horovod's passes",
     "_backward_passes_per_step": "the passes of Horovod's Adasum",
   },

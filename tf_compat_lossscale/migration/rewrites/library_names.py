@@ -13,7 +13,7 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import imports
 from tf_compat_lossscale.programs import numpy_names
-from tf_compat_lossscale.programs import old_libraries as library_names
+from tf_compat_lossscale.programs import old_libraries
 from tf_compat_lossscale.programs import sources
 
 _METHOD = "tostring"
@@ -132,7 +132,7 @@ def find_python_names(file: files.File) -> Iterator[findings.Finding]:
   if "collections" not in modules:
     return
   for node, module in _list_members(
-    file, "collections", library_names.ABSTRACT
+    file, "collections", old_libraries.ABSTRACT
   ):
     end = file.find_span(node.value)[1]
     yield file.make(
@@ -163,7 +163,7 @@ def _make_import(file: files.File) -> list[edits.Edit]:
 def _find_in_import(
   file: files.File, node: ast.ImportFrom
 ) -> Iterator[findings.Finding]:
-  moved = [a for a in node.names if a.name in library_names.ABSTRACT]
+  moved = [a for a in node.names if a.name in old_libraries.ABSTRACT]
   if not moved:
     return
   names = ", ".join(map(ast.unparse, moved))
