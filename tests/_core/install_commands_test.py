@@ -43,5 +43,3 @@ def test_contrib_gives_the_same_advice(monkeypatch):
   assert hints.find_install_command("tensorboard") == (
     install_commands.make_command("tensorboard", (2, 13))
   )
-  addons = install_commands.make_command("tensorflow_addons", (2, 13))
-  assert addons in hints.explain_contrib("image.rotation")

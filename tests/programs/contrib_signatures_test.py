@@ -21,7 +21,7 @@ _CURRENT = """
 import json
 import sys
 import tf_compat_lossscale as tfl
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/programs")
 import contrib_signatures
 tfl.install()
 names = json.loads(sys.argv[1])

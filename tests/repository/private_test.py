@@ -40,7 +40,7 @@ _USES = {
   "programs.import_hooks": {
     "_getframe": "tells `find_spec` and `from a import b` from `import a.b`",
   },
-  "programs.lazy_modules": {
+  "programs.told_version": {
     "_getframe": "tells which module asks for a name, and is told accordingly",
   },
   "programs.old_methods": {
