@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests projects of several files, untouched and migrated.
 
-Each folder of `legacy_projects/` is a project. `expected.json` there has the
+Each folder of `programs/projects/` is a project. `expected.json` there has the
 commands that people typed, and the lines that each command printed on the old
 release that the file names. Today, the commands must print the same lines under
 `tf-lossscale run`, and under Python alone once the project is migrated.
@@ -20,7 +20,7 @@ import pytest
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import scanner
 
-_PROJECTS = helpers.ROOT / "tests" / "legacy_projects"
+_PROJECTS = helpers.TESTS / "programs" / "projects"
 _EXPECTED = json.loads((_PROJECTS / "expected.json").read_text("utf-8"))
 _RUNNER = str(helpers.HARNESS / "legacy_runner.py")
 

@@ -188,7 +188,7 @@ def test_a_second_migrate_takes_no_other_tensorflow(tmp_path):
 def test_random_files_are_migrated_once(seed, tmp_path):
   """Migrates random files of the programs here: a part, all, all again."""
   choice = random.Random(seed)
-  roots = [helpers.ROOT / "tests" / n for n in ("legacy", "legacy_projects")]
+  roots = [helpers.TESTS / "programs" / n for n in ("legacy", "projects")]
   every = [path for root in roots for path in sorted(root.rglob("*.py"))]
   paths = []
   for path in choice.sample(every, 12):

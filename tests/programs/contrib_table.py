@@ -17,7 +17,9 @@ NAMES = {
 
 # What `contrib_signatures.py` printed on TensorFlow 1.15.5.
 RECORDED = json.loads(
-  (helpers.ROOT / "tests/legacy/contrib_signatures.json").read_text("utf-8")
+  (helpers.ROOT / "tests/programs/legacy/contrib_signatures.json").read_text(
+    "utf-8"
+  )
 )
 
 

@@ -12,7 +12,7 @@ import legacy_processes
 import program_choices
 import pytest
 
-_LEGACY = helpers.ROOT / "tests" / "legacy"
+_LEGACY = helpers.TESTS / "programs" / "legacy"
 _EXPECTED = json.loads((_LEGACY / "estimator_expected.json").read_text("utf-8"))
 _IS_GONE = helpers.RELEASE >= (2, 16)
 

@@ -17,7 +17,7 @@ import pytest
 
 from tf_compat_lossscale.cli import main as cli
 
-_LEGACY = helpers.ROOT / "tests" / "legacy"
+_LEGACY = helpers.TESTS / "programs" / "legacy"
 _EXPECTED = json.loads((_LEGACY / "expected.json").read_text("utf-8"))
 _PROGRAMS = sorted(_EXPECTED)
 _DIGITS = helpers.ROOT / "examples" / "legacy"

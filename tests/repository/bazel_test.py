@@ -427,7 +427,7 @@ def test_every_test_has_a_rule():
   rules = repository.packages["tests"].values()
   found = {source for kind, rule in rules for source in rule["srcs"]}
   folder = helpers.ROOT / "tests"
-  kept = ("goldens/", "legacy/", "legacy_projects/")
+  kept = ("goldens/", "programs/legacy/", "programs/projects/")
   everything = {p.relative_to(folder).as_posix() for p in folder.rglob("*.py")}
   assert found == {x for x in everything if not x.startswith(kept)}
   # Under Bazel, each test finds no file of another.

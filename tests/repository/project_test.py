@@ -24,7 +24,7 @@ _REFERENCE = _DOCS / "api"
 # These folders hold old programs and their results, which must not change.
 _KEPT = (
   *("examples/legacy/", "tests/goldens/"),
-  *("tests/legacy/", "tests/legacy_projects/"),
+  *("tests/programs/legacy/", "tests/programs/projects/"),
 )
 
 
