@@ -217,6 +217,8 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
     ({"scale": "current_loss_scal"}, "nearest: current_loss_scale.*not in it"),
     ({"dense/kernel": None}, "not in it"),
     ({"": "w"}, "the mapping has no name for 'w'"),
+    ({1: "w"}, "the mapping has no name for 'w'"),
+    ({"b": "w"}, "name b, which b would have, too.*--map NAME=b"),
   ],
 )
 def test_mappings_that_do_not_fit(mapping, what, tmp_path):
@@ -441,6 +443,27 @@ def test_mappings_decide_on_the_rest(tmp_path):
   new = reading.Checkpoint(str(tmp_path / "two"))
   assert new.specs["s/good_steps"] == reading.TensorSpec("int32", ())
   assert new.read_scalar("s/good_steps") == 1
+
+
+@pytest.mark.any_release
+def test_a_mapping_keeps_what_it_names(tmp_path):
+  """Checks a count of contrib, and a mapping that the error printed."""
+  source = save(tmp_path, "w", mine=np.int32(7), **_SCALE)
+  checkpoint.convert(
+    source, tmp_path / "new", "contrib", mapping={"bad_steps": "mine"}
+  )
+  new = reading.Checkpoint(str(tmp_path / "new"))
+  assert new.read_scalar("bad_steps") == 7
+  values = _SCALE | {"good_steps_1": np.int32(2)}
+  values |= {"loss_scale": 4.0, "bad_steps": np.int32(0)}
+  source = save(tmp_path, "w", **values)
+  for to in ("saver", "contrib", "fp32"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"mapping=.*keep all"):
+      checkpoint.convert(source, tmp_path / to, to)
+    checkpoint.convert(
+      source, tmp_path / to, to, mapping={name: name for name in values}
+    )
+    assert contents(tmp_path / to) == contents(source)
 
 
 @pytest.mark.any_release

@@ -279,8 +279,12 @@ def test_powers_of_other_betas(wrapped, tmp_path):
     objects = make_objects(weights, optimizer=optimizer)
     if begun:
       build(optimizer, weights)
-    with pytest.raises(checkpoint.CheckpointError, match="another optimizer's"):
+    with pytest.raises(
+      checkpoint.CheckpointError, match="another optimizer's"
+    ) as error:
       checkpoint.restore(None, paths[number], objects)
+    # By object, there is no mapping to paste.
+    assert ("mapping=" in str(error.value)) == (number == 0)
     assert_near(weights, make_weights())
 
 

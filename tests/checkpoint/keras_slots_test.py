@@ -628,6 +628,37 @@ def test_a_name_of_the_users_is_mapped(tmp_path):
 
 
 @pytest.mark.parametrize(
+  ("dtype", "rate", "wanted"),
+  [
+    ("float32", 1e-6, 4e-6),
+    ("float16", 8.0, 32.0),
+    ("float16", 6e4, 0),
+  ],
+)
+def test_momentum_of_float16(dtype, rate, wanted, tmp_path):
+  """Checks that a product is exact, and none that is too large is assigned."""
+  half = {"w": [1.0], "w/Momentum": [4.0]}
+  tensors = {n: tf.constant(v, tf.float16) for n, v in half.items()}
+  tensors["global_step"] = tf.constant(3, tf.int64)
+  tf.raw_ops.SaveV2(
+    prefix=str(tmp_path / "old"),
+    tensor_names=list(tensors),
+    tensors=list(tensors.values()),
+    shape_and_slices=[""] * 3,
+  )
+  w, optimizer = tf.Variable([0.0], dtype=dtype, name="w"), sgd(rate)
+  optimizer.apply_gradients([(tf.zeros_like(w), w)])
+  objects = {"w": w, "optimizer": optimizer}
+  if wanted:
+    checkpoint.restore(None, tmp_path / "old", objects, cast=True)
+    assert optimizer.get_slot(w, "momentum").numpy() == np.float32(-wanted)
+  else:
+    with pytest.raises(checkpoint.CheckpointError, match="float16 cannot hold"):
+      checkpoint.restore(None, tmp_path / "old", objects)
+    assert w.numpy() == 0
+
+
+@pytest.mark.parametrize(
   ("v1", "keras"),
   [
     ("adam", "adamax"),

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests restores and conversions with a mapping from the user."""
 
+import ast
+import re
+
 import helpers
 import pytest
 import role_programs
@@ -87,6 +90,19 @@ def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
   path, _ = save_program(tmp_path, GAN, False)
   with pytest.raises(ValueError, match=what):
     restore_program(path, GAN, False, mapping=mapping)
+
+
+def test_the_printed_mapping_can_be_pasted(tmp_path):
+  """Checks loss scales of tf.contrib, which have a count more than ours."""
+  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
+  there = [("", "contrib")] * 2
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    restore_program(path, there, False)
+  shown = re.search(r"mapping=(\{.*?\})", str(error.value))
+  mapping = ast.literal_eval(shown[1])
+  found, _ = restore_program(path, there, False, mapping=mapping)
+  assert found.items() >= values.items()
+  assert [found[i, "bad_steps"] for i in (0, 1)] == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,43 @@ def test_keras_3(there, here, tmp_path):
   assert int(new["optimizer"].iterations.value) == 7
 
 
+@pytest.mark.skipif(k3 is None, reason="Keras 3 comes with TensorFlow 2.16")
+@pytest.mark.parametrize(
+  ("there", "here", "name"),
+  [
+    ("momentum", "use_ema", "_model_variables_moving_average/0"),
+    ("use_ema", "momentum", "momentums/0"),
+    ("use_ema", "gradient_accumulation_steps", "_accumulated_gradients/0"),
+  ],
+)
+def test_numbers_in_a_list_do_not_decide(there, here, name, tmp_path):
+  """Checks that a momentum is no average of weights, nor the other way round.
+
+  Keras lists all variables of an optimizer, and each is number 2 in its list.
+  """
+  values = {"momentum": 0.9, "use_ema": True, "gradient_accumulation_steps": 2}
+
+  def make(option):
+    w = k3.Variable(np.zeros(2, "f"), name="w")
+    optimizer = k3.optimizers.SGD(0.1, **{option: values[option]})
+    optimizer.build([w])
+    return w, optimizer
+
+  w, optimizer = make(there)
+  optimizer.apply([tf.constant([1.0, 2.0])], [w])
+  old = tf.train.Checkpoint(w=w, optimizer=optimizer)
+  path = old.save(str(tmp_path / "c"))
+  w, optimizer = make(here)
+  objects = {"w": w, "optimizer": optimizer}
+  with pytest.raises(
+    checkpoint.CheckpointError, match=f"{name}.* is not in it"
+  ):
+    checkpoint.restore(None, path, objects)
+  report = checkpoint.restore(None, path, objects, missing="initialize")
+  assert f"optimizer/{name}" in report.kept
+  assert not optimizer.variables[-1].numpy().any()
+
+
 @pytest.mark.parametrize("release", ["1.15.5", "2.0.4", "2.4.4"])
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_plain_optimizer_from_a_golden_of_keras(release, begun, tmp_path):

@@ -341,5 +341,23 @@ def test_paths_that_lead_nowhere(path, what, capsys):
   assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_parts_of_float16(tmp_path):
+  """Checks that a checkpoint is not called damaged which TensorFlow wrote."""
+  tf.raw_ops.SaveV2(
+    prefix=str(tmp_path / "old"),
+    tensor_names=["w", "w"],
+    tensors=[tf.zeros(2, tf.float16)] * 2,
+    shape_and_slices=["4 0,2", "4 2,2"],
+  )
+  found = reading.Checkpoint(str(tmp_path / "old"))
+  for read in (
+    lambda: found.read("w"),
+    lambda: found.read_slices([("w", "4 0,3")]),
+  ):
+    with pytest.raises(checkpoint.CheckpointError, match="variable of half"):
+      read()
+  assert found.read_slices([("w", "4 2,2")])[0].shape == (2,)
+
+
 if __name__ == "__main__":
   helpers.main()

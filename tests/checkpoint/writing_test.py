@@ -234,6 +234,29 @@ def test_a_file_that_cannot_be_replaced(refused, tmp_path, monkeypatch):
   assert checksums(tmp_path) == before
 
 
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_interrupted_after_the_index(overwrite, tmp_path, monkeypatch):
+  """Checks that the files of a checkpoint that is there already stay."""
+  new = tmp_path / "new"
+  checkpoint.convert(_SESSION, tmp_path / "wanted", "contrib")
+  if overwrite:
+    checkpoint.convert(_SESSION, new, "saver")
+
+  def wrap(function):
+    def interrupt(source, target):
+      function(source, target)
+      if target.endswith("new.index"):
+        raise KeyboardInterrupt
+
+    return interrupt
+
+  for name in ("replace", "link"):
+    monkeypatch.setattr(os, name, wrap(getattr(os, name)))
+  with pytest.raises(KeyboardInterrupt):
+    checkpoint.convert(_SESSION, new, "contrib", overwrite=overwrite)
+  assert contents(new) == contents(tmp_path / "wanted")
+
+
 def test_another_process_is_first(tmp_path, monkeypatch):
   """Checks files that appear while the conversion writes."""
   real = writing._flush

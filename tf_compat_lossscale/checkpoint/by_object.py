@@ -174,6 +174,7 @@ class _Step:
     excuse: Why what is below may start anew if there is no value.
     above: The step before.
     detours: The children that stand in for others, if TensorFlow walks here.
+    named: In Keras's second list of variables, the nodes that attributes name.
   """
 
   item: Any
@@ -184,6 +185,7 @@ class _Step:
   excuse: str = ""
   above: _Step | None = None
   detours: dict[str, Any] = dataclasses.field(default_factory=dict)
+  named: frozenset[int] = frozenset()
 
 
 class _Owner(NamedTuple):
@@ -254,10 +256,12 @@ class _Walk:
 
   def _add(self, step: _Step, is_again: bool) -> None:
     """Adds a variable, or another path of one."""
+    is_named = id(step.item) in self.places and step.number in step.named
     if id(step.item) not in self.places:
       self.places[id(step.item)] = make_place(step.path, step.item)
     place, key = self.places[id(step.item)], self._graph.get_key(step.number)
-    is_known = is_again and bool(place.keys)
+    # Attributes decide, not the number in the second list.
+    is_known = is_again and (bool(place.keys) or is_named)
     if step.number is None or (key is None and not is_known):
       place.why = place.why or step.excuse
     if step.number is None or is_known:
@@ -288,6 +292,12 @@ class _Walk:
       name.startswith("scale ") and self._graph.get_key(part.item)
       for name, part in there.parts.items()
     )
+    named = {
+      node
+      for meaning, part in there.parts.items()
+      if meaning != _objects.AGAIN
+      for node in (part.item, *self._graph.children[part.item].values())
+    }
     for meaning, part in here.parts.items():
       other, excuse, proof = there.parts.get(meaning), "", ""
       if meaning == _RATE and other is None:
@@ -310,6 +320,7 @@ class _Walk:
         step.proof or proof,
         step.excuse or excuse,
         step,
+        named=frozenset(named) if meaning == _objects.AGAIN else step.named,
       )
 
   def _add_optimizer(
@@ -423,7 +434,7 @@ class _ObjectRestore:
         "tf.train.Checkpoint had for them, "
         + ", ".join(list(self._graph.children[0])[:MOST])
       )
-    places.check_powers(self._checkpoint, [*listed, *self._powers])
+    places.check_powers(self._checkpoint, [*listed, *self._powers], None)
     casts = any(
       place.source.spec.dtype != self._checkpoint.specs[place.source.key].dtype
       for place in listed

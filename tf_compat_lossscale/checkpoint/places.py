@@ -84,8 +84,9 @@ class Source:
       CheckpointError: The tensor does not fit the dtype.
     """
     dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
-    if self.factor != 1:
-      value = (value * self.factor).astype(value.dtype)
+    if self.factor != 1:  # A product may not fit in float16.
+      wide = np.float64 if self.spec.dtype in _FLOATS else value.dtype
+      value = value.astype(wide) * self.factor
     if value.dtype == dtype:
       return value
     with np.errstate(over="ignore"):
@@ -272,6 +273,7 @@ def fill(
   )
   values = [*_read_values(checkpoint, places), *rules]
   fresh: list[Any] = []
+  kept: list[Any] = []
   for place in places:
     label = place.label or place.name
     if place.source is not None:
@@ -282,6 +284,7 @@ def fill(
         report.restored[label] = place.source.key
     elif place.is_kept:
       report.kept[label] = place.why
+      kept += place.variables
     elif place.initial is not None or session is not None:
       report.initialized[label] = place.why
       if place.initial is not None:
@@ -290,9 +293,11 @@ def fill(
         fresh += place.variables
     else:
       report.kept[label] = f"{place.why}, and its initial value is not known"
+      kept += place.variables
   if session is None:
     checkpoint.check_current()
     if before is not None:
+      values += [(each, tf.identity(each)) for each in kept]
       before()
     for variable, value in values:
       variable.assign(value)
@@ -390,7 +395,7 @@ def _read_values(
 def check_powers(
   checkpoint: Checkpoint,
   places: Iterable[Place],
-  trusted: Collection[str] = (),
+  trusted: Collection[str] | None = (),
 ) -> None:
   """Refuses powers of Adam that are another optimizer's.
 
@@ -402,7 +407,8 @@ def check_powers(
   Args:
     checkpoint: The checkpoint.
     places: The places, some of powers.
-    trusted: Names of places that the caller decided on.
+    trusted: Names of places that the caller decided on; None if the caller
+      can decide on none.
 
   Raises:
     CheckpointError: A power is no such power.
@@ -413,7 +419,7 @@ def check_powers(
     if place.beta
     and place.source is not None
     and place.source.value is None
-    and not {place.name, *place.further} & set(trusted)
+    and not {place.name, *place.further} & set(trusted or ())
   }
   values = {
     name: place.source.read(checkpoint).item()
@@ -429,12 +435,20 @@ def check_powers(
   ]
   kinds = {names.get_base(name) for name in wrong}
   shown = {n: key for n, key in keys.items() if names.get_base(n) in kinds}
-  raise CheckpointError(
-    f"{checkpoint.prefix}: nothing was restored, since powers in it are "
-    f"another optimizer's or of other betas: {'; '.join(shorten(listed))}. "
+  advice = (
     "Make the optimizers in the order of the program that saved it, or give "
     "the variables of each optimizer, also its slots, by mapping; "
     f"{show_mapping(shown)} takes these powers as they are"
+  )
+  if trusted is None:
+    advice = (
+      "Give each optimizer by the name, and with the betas, that it had in the "
+      "program that saved it, or restore the other objects alone"
+    )
+  raise CheckpointError(
+    f"{checkpoint.prefix}: nothing was restored, since powers in it are "
+    f"another optimizer's or of other betas: {'; '.join(shorten(listed))}. "
+    f"{advice}"
   )
 
 
@@ -511,7 +525,7 @@ def make_error(
       f"names do not tell which of {candidates or 'nothing'} in the checkpoint "
       f"is for {places}"
     )
-    pairs |= dict.fromkeys(each.here, "...") | dict(each.likely)
+    pairs |= dict(each.likely) or dict.fromkeys(each.here, "...")
   if undecided:
     pairs = dict(sorted(pairs.items(), key=lambda pair: pair[1] == "..."))
     maps = " ".join(show_map(name, str(key)) for name, key in pairs.items())

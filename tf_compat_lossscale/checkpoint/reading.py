@@ -71,6 +71,8 @@ _TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
 _LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
 # How TensorFlow names an op that ran eagerly.
 _OPS = re.compile(r"\{\{[^}]*\}\} | \[Op:[^]]*\]")
+# What TensorFlow says if the parts of a variable are not to be read as saved.
+_UNJOINED = re.compile(r"Dtype (\w+) not supported")
 _TRIES = 5  # The number of tries after which reading fails.
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # A process writes the data files first. We wait for the index for so many
@@ -305,6 +307,12 @@ class Checkpoint:
         error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
       ):
         raise CheckpointError(f"{where}it cannot be read: {line}") from error
+      dtype = _UNJOINED.search(line)
+      if dtype:
+        raise CheckpointError(
+          f"{where}TensorFlow does not join the parts of a partitioned "
+          f"variable of {dtype[1]}: restore it in a program with the same parts"
+        ) from error
       raise CheckpointError(
         f"{where}it is damaged or no checkpoint: {line}"
       ) from error

@@ -84,6 +84,7 @@ class _Renaming:
     result: New name -> source, so far.
     left: The variables that have no new name so far.
     undecided: The new names that may be those of several variables.
+    mapping: New name -> name, as the caller decided.
     scales: The loss scales.
     notes: What the user should know.
     was_scaled: Whether the checkpoint has a loss scale.
@@ -99,6 +100,7 @@ class _Renaming:
   ) -> None:
     """Starts with all variables left."""
     self.path, self.same_order = checkpoint.prefix, same_order
+    self.mapping = mapping
     self.api = _APIS.get(to, names.COMPAT)
     self.is_v1 = to in ("saver", "contrib")
     self.sources = {
@@ -124,6 +126,12 @@ class _Renaming:
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives the variable `old` the name `new`, and perhaps another source."""
+    if new in self.mapping and new in self.result:
+      raise CheckpointError(
+        f"{self.path}: nothing was written: the mapping gives "
+        f"{self.mapping[new]} the name {new}, which {old} would have, too: "
+        f"give that another name, {places.show_map('NAME', old)}"
+      )
     if new in self.result:
       both = sorted({self.origins.get(new, new), old})
       self.undecided.append(Undecided([new], both))
@@ -180,6 +188,11 @@ class _Renaming:
     mapping of one variable of a loss scale on the rest of the loss scale.
     """
     tensors = names.SCALE_TENSORS.get(self.api or "", {})
+    self.scales = [  # What keeps all its names stays as it is.
+      scale
+      for scale in self.scales
+      if any(mapping.get(name) != name for name in scale.names)
+    ]
     for new, old in mapping.items():
       if old not in self.sources:
         near = places.suggest(str(old), self.sources)
@@ -187,9 +200,9 @@ class _Renaming:
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
           "not in it"
         )
-      if not new:
+      if not new or not isinstance(new, str):
         raise CheckpointError(
-          f"{self.path}: the mapping has no name for {old!r}"
+          f"{self.path}: the mapping has no name for {old!r}, but {new!r}"
         )
       source = self.sources[old]
       wanted = tensors.get(names.get_base(new), source.spec)
@@ -309,7 +322,7 @@ class _Renaming:
       if i < 2:
         source = dataclasses.replace(self.sources[scale.names[i]], spec=spec)
         self.add(new, scale.names[i], source)
-      else:
+      elif new not in self.result:  # Or the mapping gives it a variable.
         self.result[new] = Source("", spec, 0)
         self.origins[new] = scale.names[0]
     for name in (*scale.names, *scale.counts):

@@ -445,6 +445,7 @@ def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
 def _publish(folder: str, prefix: str, overwrite: bool) -> None:
   """Renames the files of a new checkpoint; the index makes it one."""
   new, old = os.path.join(folder, _NEW), _list_data(prefix)
+  index = os.stat(new + ".index")
   placed: list[str] = []
   try:
     for path in _list_data(new):
@@ -453,8 +454,10 @@ def _publish(folder: str, prefix: str, overwrite: bool) -> None:
       placed.append(target)
     place(new + ".index", prefix + ".index", overwrite)
   except BaseException:
-    for path in placed:
-      os.unlink(path)
+    # An interrupt may come when the index refers to the data files already.
+    if not _is_file(prefix + ".index", index):
+      for path in placed:
+        os.unlink(path)
     raise
   if os.path.exists(new + ".meta"):
     place(new + ".meta", prefix + ".meta", overwrite)
@@ -462,6 +465,14 @@ def _publish(folder: str, prefix: str, overwrite: bool) -> None:
     os.unlink(prefix + ".meta")
   for path in old:  # No index refers to them any more.
     os.unlink(path)
+
+
+def _is_file(path: str, stat: os.stat_result) -> bool:
+  """Returns whether a path leads to the file with these numbers."""
+  try:
+    return os.path.samestat(os.stat(path), stat)
+  except OSError:
+    return False
 
 
 def _write_state(folder: str, prefix: str) -> Iterator[str]:
