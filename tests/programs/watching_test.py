@@ -69,6 +69,21 @@ def test_a_session(count, tmp_path):
 
 
 @pytest.mark.thorough
+def test_a_loss_that_ends_an_estimator_is_seen(tmp_path):
+  program = _ESTIMATOR.partition("estimator.train(")[0].replace(
+    "np.ones([8, 1]", "np.nan * np.ones([8, 1]"
+  )
+  program += """
+try:
+  estimator.train(input_fn, steps=5)
+except tf.train.NanLossDuringTrainingError:
+  print("ended")
+"""
+  (said,) = run_watched(program, tmp_path).values()
+  assert "Steps 0 to 1, 1 of them skipped" in said
+
+
+@pytest.mark.thorough
 def test_trainings_by_an_estimator_are_one_run(tmp_path):
   (said,) = run_watched(_ESTIMATOR, tmp_path).values()
   assert "Steps 0 to 10, 0 of them skipped" in said

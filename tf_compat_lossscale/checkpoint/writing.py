@@ -291,7 +291,10 @@ def write_file(
     new = os.path.join(folder, _NEW)
     if kind == "safetensors":
       whole = {name: np.array(array, order="C") for name, array in read()}
+      with open(new, "xb") as file:
+        mode = os.fstat(file.fileno()).st_mode
       _import_safetensors().save_file(whole, new, _make_metadata(checkpoint))
+      os.chmod(new, mode)  # safetensors lets the owner alone read the file.
     else:
       with zipfile.ZipFile(new, "w", zipfile.ZIP_STORED) as archive:
         for name, array in read():

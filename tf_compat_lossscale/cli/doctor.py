@@ -85,14 +85,15 @@ def judge(rows: Sequence[Row]) -> tuple[Any, ...]:
       f"The run is stuck: all of the last {count} steps, from step "
       f"{end[0].step} on, were skipped, and the loss scale fell to {scale:g}.",
       "The model itself makes gradients that are not finite, so no lower scale "
-      "helps. The log of LossScaleHook names these gradients.",
+      'helps. The program\'s log names them: look for "was skipped".',
       f"{_FLOAT32} tf.debugging.enable_check_numerics() finds it.",
       f"Lower the learning rate, look at the data of step {end[0].step}, and "
       "go on from a checkpoint before that step.",
     )
 
   if steps < _LEAST_STEPS:
-    return True, f"{steps} steps tell too little; {_LEAST_STEPS} are needed."
+    few = f"{steps} steps tell too little; {_LEAST_STEPS} are needed."
+    return True, few, "If the program ended early, look at its log."
   if not rises and not falls:
     return (
       True,

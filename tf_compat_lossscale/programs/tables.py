@@ -663,7 +663,8 @@ def is_contrib_module(path: str) -> bool:
     f"{name}.".startswith(f"{CONTRIB}.{top}.")
     for name in (*TABLE.names, *TABLE.modules)
   )
-  return known and (not below or _BELOW.fullmatch(path) is not None)
+  is_listed = not below or f"{CONTRIB}.{path}" in TABLE.modules
+  return known and (is_listed or _BELOW.fullmatch(path) is not None)
 
 
 def list_star_homes(names: Mapping[str, str]) -> list[str]:

@@ -32,7 +32,8 @@ def watch_sessions(folder: str) -> None:
     self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any
   ) -> None:
     graph = tf.compat.v1.get_default_graph()
-    hooks = [*(hooks or ()), *_make_hooks(graph, folder)]
+    # First, because a hook that stops at a NaN loss ends the others' turn.
+    hooks = [*_make_hooks(graph, folder), *(hooks or ())]
     initialize(self, session_creator, hooks, *args, **kwargs)
 
   base.__init__ = __init__
