@@ -89,6 +89,7 @@ def test_shell_blocks_name_what_there_is(path):
   for block in blocks_of(path, "sh"):
     for line in block.splitlines():
       program, what, *rest = line.split("#")[0].split()
+      program = program.removeprefix(".venv/bin/")
       known = {
         "make": makefile_targets(),
         "pip": {"install"},
