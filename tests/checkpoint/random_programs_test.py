@@ -4,10 +4,13 @@
 A program has one to three optimizers. Its variants have other control flow, no
 loss scales, or those of the other API. Each variable gets the value of the
 variable that has its role in the saved program, or there is an error, and then
-nothing is assigned.
+nothing is assigned. All programs that were ever tried:
+
+  RESTORED_PROGRAMS=500 python -m pytest tests/checkpoint/random_programs_test.py
 """
 
 import collections
+import os
 import random
 
 import helpers
@@ -20,7 +23,8 @@ from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
 _folder_of_programs = role_programs.folder_of_programs
-_SEEDS, _CHUNK = 500, 25
+_CHUNK = 25
+_PROGRAMS = int(os.environ.get("RESTORED_PROGRAMS", 100))
 _INNER = {
   "adam": lambda: tf1.train.AdamOptimizer(0.1),
   "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
@@ -117,7 +121,7 @@ def run(seed, folder):
   [0]
   + [
     pytest.param(first, marks=pytest.mark.thorough)
-    for first in range(_CHUNK, _SEEDS, _CHUNK)
+    for first in range(_CHUNK, _PROGRAMS, _CHUNK)
   ],
 )
 def test_every_variable_gets_its_own_value(first, tmp_path):
