@@ -6,7 +6,7 @@ loss scales, or those of the other API. Each variable gets the value of the
 variable that has its role in the saved program, or there is an error, and then
 nothing is assigned. All programs that were ever tried:
 
-  RESTORED_PROGRAMS=500 python -m pytest tests/checkpoint/random_programs_test.py
+  RESTORED_PROGRAMS=500 pytest tests/checkpoint/random_programs_test.py
 """
 
 import collections
