@@ -59,27 +59,6 @@ def test_a_whole_schedule(mode, use_resource):
     assert state["global_step"] == 3
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_variables_of_every_dtype(mode, dtype):
-  specs = (Spec(dtype=dtype), Spec((3, 2), dtype, "sparse"), Spec((2,), dtype))
-  with Trainer(mode, wrap(dynamic(2.0**14)), specs) as trainer:
-    trainer.step(0.0, 0.0, 0.0)
-    trainer.step(2.0**-12, 2.0**-14, 0.0)
-    state = trainer.state()
-    assert state["v0"].tolist() == [np.dtype(dtype).type(1 - 2**-13)] * 2
-    assert state["v0"].dtype == dtype
-    # The sparse gradient has row 0 twice.
-    assert (
-      state["v1"][0].tolist()
-      == [np.dtype(dtype).type(np.dtype(dtype).type(1 - 2**-15) - 2**-15)] * 2
-    )
-    assert state["v1"][1:].tolist() == [[1, 1]] * 2
-    assert trainer.loss_scale == 2.0**15
-    trainer.step(math.nan, 0.0, 0.0)
-    assert trainer.loss_scale == 2.0**14
-
-
 def test_a_ref_global_step_with_resource_variables():
   with helpers.mode_scope("graph_v2"), tf1.Session() as session:
     v = tf1.get_variable("v", initializer=1.0, use_resource=True)

@@ -347,20 +347,6 @@ class Halving(tfl.LossScale):
     return {"start": self.start}
 
 
-def test_weights_are_float32_or_int64_resources():
-  with tf.Graph().as_default():
-    loss_scale = Halving()
-    weights = loss_scale._weights
-    assert list(weights) == ["halved", "updates"]
-    assert weights["halved"].dtype == tf.float32
-    assert weights["updates"].dtype == tf.int64
-    for weight in weights.values():
-      assert weight.op.type == "VarHandleOp"
-      assert not weight.trainable
-      assert weight.aggregation == tf.VariableAggregation.NONE
-    assert not tf1.trainable_variables()
-
-
 def test_duplicate_weights_are_refused_in_a_graph():
   loss_scale = Halving()
   with pytest.raises(RuntimeError, match="'halved'"):

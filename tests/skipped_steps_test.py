@@ -17,7 +17,6 @@ import random_optimizers
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale._core.tf import control_flow
 
 tf1 = tf.compat.v1
 
@@ -184,25 +183,6 @@ def test_a_gradient_that_is_fed_is_looked_at(mode, size, through, use_resource):
       session.run(train, {grad: fed})
       assert session.run(scale) == expected
       assert (session.run(v)[1] == before[1]) == (not math.isfinite(bad))
-
-
-# Gates ---------------------------------------------------------------------
-
-
-def test_without_private_parts_references_need_v1_control_flow(monkeypatch):
-  monkeypatch.setattr(control_flow, "_CondContext", None)
-  for mode in helpers.GRAPH_MODES:
-    with helpers.mode_scope(mode):
-      v = tf1.get_variable("v", [2], use_resource=False)
-      opt = tfl.MixedPrecisionLossScaleOptimizer(
-        tf1.train.AdamOptimizer(0.1), "dynamic"
-      )
-      if mode == "graph_v1":
-        opt.minimize(tf.reduce_sum(v))
-        opt.apply_gradients([(tf.ones([2]), v)])  # Its predicate is known.
-      else:
-        with pytest.raises(RuntimeError, match="use_resource=True"):
-          opt.minimize(tf.reduce_sum(v))
 
 
 if __name__ == "__main__":
