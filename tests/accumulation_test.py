@@ -540,17 +540,6 @@ def test_sums_of_variables_that_share_a_name(mode, existing, tmp_path):
   status.assert_consumed()
 
 
-def test_a_sum_is_found_by_the_object_and_not_by_the_name(tmp_path):
-  run = Heads(["a", "b", "c"])
-  run.run((4.0, 8.0, 16.0))
-  resumed = Heads(["c", "a", "kernel"])
-  status = resumed.restore(run.save(tmp_path / "ckpt"))
-  for _ in range(3):
-    resumed.run((0.0, None, None))  # In the window to be resumed.
-  assert resumed.values()[:3] == [-1.0, -2.0, -4.0]
-  status.assert_consumed()
-
-
 @pytest.mark.parametrize("mode", helpers.MODES)
 @pytest.mark.parametrize(
   ("saved", "before", "after", "mean"),

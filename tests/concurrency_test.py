@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
-from tf_compat_lossscale._core.tf import control_flow
 
 tf1 = tf.compat.v1
 
@@ -87,24 +86,6 @@ def weights_of(loss_scale):
   weights.pop("bad_steps", None)
   (scale,) = weights.values()
   return good_steps, scale
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("make", [dynamic, managed])
-def test_a_reset_is_not_overwritten(make, monkeypatch):
-  """Checks a step that reads the count before another worker resets it."""
-  loss_scale, update = make()
-  good_steps, _ = weights_of(loss_scale)
-  good_steps.assign(7)
-  cond = control_flow.cond
-
-  def cond_after_a_reset(*args):
-    good_steps.assign(0)
-    return cond(*args)
-
-  monkeypatch.setattr(control_flow, "cond", cond_after_a_reset)
-  update([tf.constant([1.0, 2.0])])
-  assert int(good_steps) == 1
 
 
 class Watched:

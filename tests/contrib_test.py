@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `tf.contrib.mixed_precision`: its managers and its optimizer."""
 
-import contextlib
 import math
 
 import helpers
@@ -77,29 +76,6 @@ def test_a_fixed_scale_leaves_steps_out_too(mode):
     np.testing.assert_allclose(trainer.value(trainer.variables[0]), 0.0)
 
 
-@pytest.mark.parametrize("mode", helpers.MODES)
-@pytest.mark.parametrize("kind", ["sparse", "float16", "none"])
-def test_gradients_of_all_kinds(mode, kind):
-  """Checks sparse, float16 and missing gradients."""
-  specs = (
-    helpers.Spec((2,)),
-    helpers.Spec((3, 2), "float32", kind),
-  )
-  with Trainer(
-    mode, exponential(2.0**10, 100), specs=specs, apply_only=kind == "none"
-  ) as trainer:
-    trainer.step(1.0, 1.0)
-    moved = trainer.value(trainer.variables[1])
-    expected = np.ones((3, 2))
-    if kind == "sparse":
-      expected[0] = 0.0
-    elif kind == "float16":
-      expected[:] = 0.5
-    np.testing.assert_allclose(moved, expected)
-    trainer.step(1.0, 1.0 if kind == "none" else _INF)
-    assert trainer.value(trainer.global_step) == (2 if kind == "none" else 1)
-
-
 def test_float16_variables_keep_their_gradients():
   """Checks a loss scale of 2**25, whose reciprocal is 0 in float16."""
   w = tf.Variable([1.0], dtype=tf.float16)
@@ -160,35 +136,6 @@ def test_the_optimizer_speaks_for_the_one_inside(mode):
     assert opt.get_name() == "Momentum"
     names = [v.op.name for v in opt.variables()]
     assert names == ["v0/Momentum", "loss_scale", "good_steps", "bad_steps"]
-
-
-@pytest.mark.parametrize("mode", helpers.MODES)
-def test_checkpoints_by_object(mode, tmp_path):
-  with contextlib.ExitStack() as stack:
-    trainer = stack.enter_context(Trainer(mode, exponential(64.0, 3), "adam"))
-    if trainer.graph:
-      stack.enter_context(trainer.session.as_default())
-    checkpoint = tf.train.Checkpoint(
-      optimizer=trainer.opt, w=trainer.variables[0]
-    )
-    for grad in (1.0, _INF, 1.0):
-      trainer.step(grad)
-    path = checkpoint.save(str(tmp_path / "ckpt"))
-    saved = trainer.value(trainer.variables[0])
-    for _ in range(4):
-      trainer.step(1.0)
-    assert trainer.scale == 128.0
-    status = checkpoint.restore(path)
-    status.assert_consumed()
-    if trainer.graph:
-      status.initialize_or_restore(trainer.session)
-    np.testing.assert_array_equal(trainer.value(trainer.variables[0]), saved)
-  names = {name for name, _ in tf.train.list_variables(path)}
-  for name in ("loss_scale", "good_steps", "bad_steps"):
-    key = f"optimizer/loss_scale/{name}/.ATTRIBUTES/VARIABLE_VALUE"
-    assert key in names
-  assert tf.train.load_variable(path, key) == 1
-  assert any("optimizer/base_optimizer" in name for name in names)
 
 
 def test_a_manager_of_ones_own():
@@ -312,18 +259,6 @@ def test_replicas_skip_together():
   assert manager.get_loss_scale().numpy() == 4.0
 
 
-def test_legacy_place():
-  with tfl.installed():
-    assert tf.contrib.mixed_precision.LossScaleOptimizer is (
-      contrib.LossScaleOptimizer
-    )
-    from tensorflow.contrib.mixed_precision import FixedLossScaleManager
-    from tensorflow.contrib.mixed_precision.python import loss_scale_manager
-
-    assert FixedLossScaleManager is contrib.FixedLossScaleManager
-    assert loss_scale_manager.LossScaleManager is contrib.LossScaleManager
-
-
 @pytest.mark.parametrize("mode", helpers.MODES)
 def test_the_state_is_public(mode):
   with helpers.mode_scope(mode):
@@ -399,19 +334,6 @@ def test_what_a_program_sets_is_what_is_saved(tmp_path):
   assert tf.train.load_variable(saved, key) == 64.0
 
 
-def test_a_function_as_loss_in_a_graph():
-  """Checks that reference variables train by a loss that is a function."""
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = tf1.get_variable("w", initializer=1.0, use_resource=False)
-    opt = contrib.LossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.5), contrib.FixedLossScaleManager(8)
-    )
-    step = opt.minimize(lambda: w * 1.0)
-    session.run(tf1.global_variables_initializer())
-    session.run(step)
-    assert session.run(w) == 0.5
-
-
 # The rule of the exponential manager ---------------------------------------
 
 
@@ -485,15 +407,6 @@ def test_the_rule_in_a_graph(mode):
       assert session.run(manager.get_loss_scale()) == model.scale
       assert session.run(manager.good_steps) == model.good
       assert session.run(manager.bad_steps) == model.bad
-
-
-@pytest.mark.any_release
-def test_python_bools_do():
-  manager = contrib.ExponentialUpdateLossScaleManager(8, 1, 1, 2, 0.5)
-  manager.update_loss_scale(True)
-  assert state(manager) == (16.0, 0, 0)
-  manager.update_loss_scale(False)
-  assert state(manager) == (8.0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -41,26 +41,19 @@ _SCHEDULE = [  # Rows of (replica, the factor of the replica's gradient).
 
 
 @functools.cache  # Several tests compare with the same training.
-def train(module, mode, strategy_name, made="in the scope", clipped=False):
+def train(module, mode, strategy_name, clipped=False):
   """Trains by the schedule.
 
   Args:
     module: The module whose classes to use.
     mode: One of helpers.MODES.
     strategy_name: One of `_STRATEGIES`.
-    made: Where to make the loss scale.
     clipped: Whether to clip large gradients by their global norm.
 
   Returns:
     After each step: loss scale, good steps, variable, slot and global step.
   """
   strategy = _STRATEGIES[strategy_name]()
-  loss_scale = None
-  if made == "eagerly":
-    loss_scale = module.DynamicLossScale(8, 2)
-  if made == "in a graph":
-    with tf.Graph().as_default():
-      loss_scale = module.DynamicLossScale(8, 2)
   rows = []
   with contextlib.ExitStack() as stack:
     graph = stack.enter_context(helpers.mode_scope(mode))
@@ -75,7 +68,7 @@ def train(module, mode, strategy_name, made="in the scope", clipped=False):
       use_resource=True,
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-    loss_scale = loss_scale or module.DynamicLossScale(8, 2)
+    loss_scale = module.DynamicLossScale(8, 2)
     inner = tf1.train.MomentumOptimizer(0.1, 0.9)
     opt = module.MixedPrecisionLossScaleOptimizer(inner, loss_scale)
 
@@ -137,20 +130,6 @@ def test_as_tensorflows_own(mode, strategy, clipped):
   assert rows[2][2:] == rows[1][2:] or not second  # All replicas skipped.
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-  ("mode", "strategy", "made"),
-  helpers.pairs(
-    MODES,
-    _STRATEGIES,
-    ["eagerly", "in a graph"],
-    allowed=lambda row: row[0] in GRAPH_MODES or row[2] == "eagerly",
-  ),
-)
-def test_a_scale_made_elsewhere(mode, strategy, made):
-  assert train(tfl, mode, strategy, made) == train(tfl, mode, strategy)
-
-
 @pytest.mark.parametrize("bad", [None, 0, 1])
 def test_update_takes_per_replica_values(bad):
   strategy = _STRATEGIES["mirrored"]()
@@ -185,25 +164,6 @@ def test_apply_in_cross_replica_context_is_an_error(loss_scale):
     )
     with pytest.raises(ValueError, match="must be called in a replica context"):
       opt.apply_gradients([(tf.constant(1.0), v)])
-
-
-@pytest.mark.parametrize("strategy", _STRATEGIES)
-@pytest.mark.parametrize("loss_scale", ["dynamic", 8])
-def test_an_eager_global_step(strategy, loss_scale):
-  strategy = _STRATEGIES[strategy]()
-  with strategy.scope():
-    v = tf.Variable(1.0)
-    step = tf.Variable(
-      0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, dtype=tf.int64
-    )
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.25), loss_scale
-    )
-  for _ in range(2):
-    strategy.run(
-      lambda: opt.minimize(lambda: v * 1.0, var_list=[v], global_step=step)
-    )
-  assert int(tf.convert_to_tensor(step)) == 2
 
 
 class Vetoing(tfl.LossScale):

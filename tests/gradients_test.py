@@ -244,30 +244,6 @@ def test_shapes_of_tensorflow_1_will_do():
     tf.compat.v1.enable_v2_tensorshape()
 
 
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_no_op_has_very_many_inputs(mode):
-  # TensorFlow takes minutes to optimize graphs with such ops.
-  with helpers.mode_scope(mode) as graph:
-    for shape in ([4], [], [40]):
-      placeholders = [
-        tf.compat.v1.placeholder(tf.float32, shape) for _ in range(300)
-      ]
-      gradients.all_finite(placeholders)
-    assert max(len(op.inputs) for op in graph.get_operations()) <= 129
-
-
-def test_ops_leave_the_names_that_users_give_alone():
-  with tf.Graph().as_default() as graph:
-    scale = tf.constant(2.0)
-    gradients.scale(tf.constant(1.0), scale)
-    (grad,) = gradients.unscale([tf.constant(1.0)], scale)
-    gradients.all_finite([grad])
-    names = {
-      op.name.split("/")[0].split("_")[0] for op in graph.get_operations()
-    }
-  assert names == {"Const", "LossScaling"}
-
-
 @pytest.mark.parametrize(
   "names, expected",
   [
@@ -282,46 +258,6 @@ def test_ops_leave_the_names_that_users_give_alone():
 def test_names_of_gradients_are_unique(names, expected):
   grads = gradients.NamedGradients(range(len(names)), names)
   assert list(gradients.name_gradients(grads)) == expected
-
-
-@pytest.mark.parametrize("mode", helpers.MODES)
-@pytest.mark.parametrize("seed", range(4))
-def test_the_gradients_at_fault_are_named(mode, seed):
-  """Of gradients that one op concatenates, too, and in their order."""
-  random = np.random.default_rng(seed)
-  shapes = [(), (3,), (0,), (2, 3), (7, 3), (200, 100), (4, 0), (9000,)]
-  dtypes = [tf.float32, tf.float16, tf.float64, tf.complex64, tf.int32]
-  values, names, at_fault = [], [], []
-  for i in range(40):
-    dtype = dtypes[random.integers(len(dtypes))]
-    value = np.ones(shapes[random.integers(len(shapes))], dtype.as_numpy_dtype)
-    names.append(f"v{i}")
-    if value.size and dtype != tf.int32 and random.random() < 0.3:
-      bad = [math.inf, -math.inf, math.nan][random.integers(3)]
-      value.flat[random.integers(value.size)] = (
-        complex(0, bad) if dtype.is_complex else bad
-      )
-      at_fault.append(f"v{i}".encode())
-    values.append(value)
-
-  def find():
-    grads = [tf.constant(value) for value in values]
-    grads += [None, tf.IndexedSlices(grads[0][None], [0])]
-    names_of = gradients.NamedGradients(grads, [*names, "none", "sparse"])
-    is_finite, find_names = gradients.name_faults(names_of)
-    return is_finite, find_names()
-
-  if mode == "function":
-    find = tf.function(find, autograph=False)
-  with helpers.mode_scope(mode) as graph:
-    is_finite, found = find()
-  if graph is not None:
-    with tf.compat.v1.Session(graph=graph) as session:
-      is_finite, found = session.run([is_finite, found])
-  if b"v0" in at_fault:
-    at_fault.append(b"sparse")
-  assert bool(is_finite) == (not at_fault)
-  assert list(np.asarray(found)) == at_fault
 
 
 def train_with_getter(dtype, steps=20):

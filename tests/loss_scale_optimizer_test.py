@@ -3,12 +3,10 @@
 
 import contextlib
 import copy
-import gc
 import itertools
 import logging
 import math
 import pickle
-import weakref
 
 import helpers
 from helpers import GRAPH_MODES
@@ -61,51 +59,6 @@ def test_a_whole_schedule(mode, use_resource):
     assert state["global_step"] == 3
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_fixed_scale_applies_whatever_comes(mode):
-  with Trainer(mode, wrap(128.0)) as trainer:
-    trainer.step([2.0, 4.0])
-    assert trainer.state()["v0"].tolist() == [0, -1]
-    trainer.step([math.inf, 0.0])
-    assert trainer.state()["v0"][0] == -math.inf
-    assert trainer.state()["global_step"] == 2
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_variables_of_every_dtype(mode, dtype):
-  specs = (Spec(dtype=dtype), Spec((3, 2), dtype, "sparse"), Spec((2,), dtype))
-  with Trainer(mode, wrap(dynamic(2.0**14)), specs) as trainer:
-    trainer.step(0.0, 0.0, 0.0)
-    trainer.step(2.0**-12, 2.0**-14, 0.0)
-    state = trainer.state()
-    assert state["v0"].tolist() == [np.dtype(dtype).type(1 - 2**-13)] * 2
-    assert state["v0"].dtype == dtype
-    # The sparse gradient has row 0 twice.
-    assert (
-      state["v1"][0].tolist()
-      == [np.dtype(dtype).type(np.dtype(dtype).type(1 - 2**-15) - 2**-15)] * 2
-    )
-    assert state["v1"][1:].tolist() == [[1, 1]] * 2
-    assert trainer.loss_scale == 2.0**15
-    trainer.step(math.nan, 0.0, 0.0)
-    assert trainer.loss_scale == 2.0**14
-
-
-def test_tensorflows_own_fails_on_ref_variables_with_v2_control_flow():
-  def make():
-    return OWN.MixedPrecisionLossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.5), OWN.DynamicLossScale()
-    )
-
-  with pytest.raises(TypeError):
-    Trainer("graph_v2", make, use_resource=False)
-  with Trainer("graph_v2", wrap("dynamic"), use_resource=False) as trainer:
-    trainer.step(1.0)
-    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
-    assert tf1.control_flow_v2_enabled()
-
-
 def test_a_ref_global_step_with_resource_variables():
   with helpers.mode_scope("graph_v2"), tf1.Session() as session:
     v = tf1.get_variable("v", initializer=1.0, use_resource=True)
@@ -114,16 +67,6 @@ def test_a_ref_global_step_with_resource_variables():
     session.run(tf1.global_variables_initializer())
     session.run(train_op)
     assert session.run([v, step]) == [0.5, 1]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_none_gradients_pass(mode):
-  specs = (Spec(), Spec(kind="none"), Spec((0, 3)))
-  with Trainer(mode, wrap(dynamic()), specs) as trainer:
-    trainer.step(2.0, 0.0, 0.0)
-    assert trainer.state()["v0"].tolist() == [0, 0]
-    assert trainer.state()["v1"].tolist() == [1, 1]
-    assert trainer.good_steps == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -137,24 +80,6 @@ def test_no_gradient_at_all_is_an_error(mode):
 
 
 # Reads of the scale --------------------------------------------------------
-
-
-@pytest.mark.parametrize(("module", "times"), [(tfl, 1), (OWN, 2)])
-def test_the_scale_is_read_once_a_step(module, times):
-  with tf.Graph().as_default() as graph:
-    v = tf1.get_variable("v", initializer=1.0, use_resource=True)
-    opt = module.MixedPrecisionLossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.5), module.DynamicLossScale()
-    )
-    before = len(graph.get_operations())
-    opt.compute_gradients(v * 2.0)
-    reads = [
-      op
-      for op in graph.get_operations()[before:]
-      if op.type == "ReadVariableOp"
-      and op.inputs[0].op.name == "current_loss_scale"
-    ]
-    assert len(reads) == times
 
 
 def test_a_scale_that_changes_between_reads_does_no_harm():
@@ -220,28 +145,6 @@ def test_update_of_a_users_own_loss_scale_is_called(mode, applies, kind):
     assert state["updates"] == 2
     assert state["v0"].tolist() == ([0, 0] if applies else [1, 1])
     assert state["global_step"] == (2 if applies else 0)
-
-
-@pytest.mark.parametrize("answer", [True, False, np.bool_(True)])
-def test_a_python_bool_builds_no_cond(answer):
-  with Trainer("graph_v1", wrap(lambda: Own(answer))) as trainer:
-    types = {op.type for op in trainer.graph.get_operations()}
-    assert not types & {"Switch", "Merge", "If", "StatelessIf"}
-
-
-def test_update_of_a_fixed_subclass_is_called():
-  class Watched(tfl.FixedLossScale):
-    updates = 0
-
-    def update(self, grads):
-      self.updates += 1
-      return super().update(grads)
-
-  loss_scale = Watched(4)
-  with Trainer("graph_v1", wrap(lambda: loss_scale)) as trainer:
-    trainer.step(1.0)
-    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
-  assert loss_scale.updates == 1
 
 
 # Errors --------------------------------------------------------------------
@@ -400,10 +303,10 @@ def test_a_large_scale_does_not_stop_training(mode, kind, exponent):
 class _Switched(tfl.FixedLossScale):
   """A loss scale whose answer is a variable of the program."""
 
-  def __init__(self):
+  def __init__(self, answer):
     super().__init__(8)
     with tf.init_scope():
-      self.answer = tf1.Variable(True, trainable=False, use_resource=True)
+      self.answer = tf1.Variable(answer, trainable=False, use_resource=True)
 
   def update(self, grads):
     del grads
@@ -411,10 +314,11 @@ class _Switched(tfl.FixedLossScale):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_answer_may_be_a_variable(mode):
-  with Trainer(mode, wrap(_Switched)) as trainer:
+@pytest.mark.parametrize("answer", [True, False])
+def test_an_answer_may_be_a_variable(mode, answer):
+  with Trainer(mode, wrap(lambda: _Switched(answer))) as trainer:
     trainer.step(1.0)
-    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
+    assert trainer.state()["v0"].tolist() == [0.5 if answer else 1.0] * 2
 
 
 # Gradients between computing and applying ----------------------------------
@@ -435,42 +339,7 @@ def test_gradients_are_unscaled_for_clipping(mode):
     np.testing.assert_allclose(session.run(v), [2.7, 3.6], rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_gradients_may_be_replaced(mode):
-  with helpers.mode_scope(mode), tf1.Session() as session:
-    v = tf1.get_variable("v", initializer=[1.0])
-    opt = wrap(dynamic())()
-    fed = tf1.placeholder(tf.float32, [1])
-    train_op = opt.apply_gradients(iter([(fed, v)]))  # An iterator.
-    session.run(tf1.global_variables_initializer())
-    session.run(train_op, {fed: [math.nan]})
-    session.run(train_op, {fed: [2.0]})
-    assert session.run([v, opt.loss_scale()]) == [[0.0], 4.0]
-
-
 # Inner optimizers ----------------------------------------------------------
-
-
-class Signed(tf1.train.Optimizer):
-  """An optimizer by the gradients' signs, with only `apply_gradients`."""
-
-  def __init__(self):
-    super().__init__(False, "Signed")
-
-  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-    ops = [tf1.assign_sub(v, tf.sign(g)) for g, v in grads_and_vars]
-    if global_step is not None:
-      ops.append(tf1.assign_add(global_step, 1))
-    return tf.group(*ops, name=name)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_custom_optimizers(mode):
-  with Trainer(mode, wrap(dynamic(), Signed)) as trainer:
-    trainer.step([3.0, -0.5])
-    trainer.step([math.nan, 1.0])
-    assert trainer.state()["v0"].tolist() == [0, 2]
-    assert trainer.state()["global_step"] == 1
 
 
 class Decayed(tf1.train.Optimizer):
@@ -580,6 +449,8 @@ class _Returning(tf1.train.GradientDescentOptimizer):
 def test_an_apply_that_returns_a_tensor(mode, loss_scale):
   with Trainer(mode, wrap(loss_scale, lambda: _Returning(0.5))) as trainer:
     trainer.step([2.0, 4.0])
+    if loss_scale == "dynamic":
+      trainer.step([math.nan, 1.0])
     assert trainer.state()["v0"].tolist() == [0, -1]
 
 
@@ -707,18 +578,6 @@ def test_attributes_are_read_and_set(name):
   assert hasattr(wrapper, "_momentum") and not hasattr(wrapper, "momentum")
   assert getattr(wrapper, "momentum", "none") == "none"
   assert "get_slot_names" not in dir(wrapper)
-
-
-@pytest.mark.any_release
-def test_a_rate_that_is_set_in_a_graph():
-  with tf.Graph().as_default(), tf1.Session() as session:
-    variable = tf1.get_variable("v", [], initializer=tf1.ones_initializer())
-    optimizer = manage(sgd(), 2)
-    optimizer._learning_rate = tf1.placeholder_with_default(0.5, [])
-    train_op = optimizer.minimize(variable * 1.0)
-    session.run(tf1.global_variables_initializer())
-    session.run(train_op)
-    assert session.run(variable) == 0.5
 
 
 @pytest.mark.any_release
@@ -878,24 +737,6 @@ def test_copies_train(name, way, used):
 _SCHEDULE = [1.0, _INF, _INF, 1.0, float("nan"), 1.0]
 
 
-class Fickle(tfl.LossScale):
-  """A user's loss scale that answers by a Python bool, in turn."""
-
-  def __init__(self):
-    super().__init__()
-    self.answer = True
-
-  def __call__(self):
-    return tf.constant(4.0)
-
-  def update(self, grads):
-    del grads
-    return tf.no_op(), self.answer
-
-  def get_config(self):
-    return {}
-
-
 MAKERS = {
   "dynamic": wrap(dynamic(), lambda: tf1.train.AdamOptimizer(0.1)),
   "contrib": lambda: manage(sgd(), 2),
@@ -962,15 +803,9 @@ def test_loop_in_a_function(jit):
   assert train(tf.constant([_INF, _INF, 1.0]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_fixed_loss_scale_always_applies(kind):
-  opt = tfl.MixedPrecisionLossScaleOptimizer(sgd(), 8)
-  assert make_step(opt, kind)(_INF)
-
-
 @pytest.mark.parametrize("kind", ["eager", "function"])
 def test_python_answers(kind):
-  loss_scale = Fickle()
+  loss_scale = Own(True)
   opt = tfl.MixedPrecisionLossScaleOptimizer(sgd(), loss_scale)
   for answer in (True, False, True):
     loss_scale.answer = answer
@@ -1018,27 +853,6 @@ def test_replicas(kind, fixed):
     step = tf.function(step, autograph=False)
   for bad in (False, True, False, True):
     assert bool(step(tf.constant(bad))) == (fixed or not bad)
-
-
-@pytest.mark.parametrize("kind", ["eager", "function"])
-def test_no_gradient_is_kept(kind):
-  opt = MAKERS["dynamic"]()
-  variable = tf.Variable([1.0, 2.0])
-  kept = []
-
-  def step():
-    ((grad, _),) = pairs = opt.compute_gradients(
-      lambda: tf.reduce_sum(variable * variable), [variable]
-    )
-    kept.append(weakref.ref(grad))
-    opt.apply_gradients(pairs)
-
-  if kind == "function":
-    step = tf.function(step, autograph=False)
-  step()
-  del step
-  gc.collect()
-  assert kept[0]() is None
 
 
 # Bypassed scaling ----------------------------------------------------------
@@ -1176,20 +990,6 @@ def test_optimizers_by_the_environment_do_not_warn(monkeypatch, caplog):
   assert _SAID not in caplog.text
 
 
-def test_eager_gradients_in_a_function():
-  opt = tfl.MixedPrecisionLossScaleOptimizer(
-    tf.compat.v1.train.MomentumOptimizer(1.0, 0.9), "dynamic"
-  )
-  variable, zeros = tf.Variable([1.0]), tf.zeros([1])
-
-  @tf.function
-  def make_slots():
-    opt.apply_gradients([(zeros, variable)])
-
-  make_slots()
-  assert variable.numpy() == [1.0]
-
-
 # SavedModels that train on -------------------------------------------------
 
 
@@ -1235,16 +1035,6 @@ def test_trains_on_bit_for_bit(wrapper, tmp_path):
     found = loaded.step(tf.constant(factor))
     assert [x.numpy() for x in found] == [x.numpy() for x in expected]
     np.testing.assert_array_equal(loaded.v, module.v)
-
-
-def test_checkpoints_keep_the_optimizer(tmp_path):
-  module = make_module("dynamic", "adam")
-  module.step(tf.constant(0.1))
-  path = tf.train.Checkpoint(opt=module.opt, v=module.v).write(tmp_path / "c")
-  keys = {name for name, _ in tf.train.list_variables(path)}
-  value = "/.ATTRIBUTES/VARIABLE_VALUE"
-  assert f"opt/base_optimizer/beta1_power{value}" in keys
-  assert f"v/.OPTIMIZER_SLOT/opt/base_optimizer/m{value}" in keys
 
 
 # Names, MetaGraphs and sizes of graphs -------------------------------------
@@ -1315,21 +1105,6 @@ def test_ref_variables_are_named_as_in_tensorflow_1_in_both_modes():
       names.append(helpers.variable_names())
   assert names[0] == names[1]
   assert "cond_1/beta1_power" in names[0]
-
-
-def test_a_metagraph_has_the_branches_of_ref_variables():
-  with helpers.mode_scope("graph_v2"):
-    build(tfl, "adam", "dynamic", use_resource=False)
-    meta = tf1.train.export_meta_graph()
-  with tf.Graph().as_default() as graph:
-    tf1.train.import_meta_graph(meta)
-    contexts = tf1.get_collection(tf1.GraphKeys.COND_CONTEXT)
-    assert [context.name for context in contexts] == [
-      "cond_1/cond_text",
-      "cond_1/cond_text_1",
-    ]
-    (apply,) = [op for op in graph.get_operations() if op.type == "ApplyAdam"]
-    assert apply._get_control_flow_context() is contexts[0]
 
 
 def test_a_name_that_users_fetch_by_stays_theirs():

@@ -18,7 +18,6 @@ from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 _INF, _NAN = math.inf, math.nan
-_SCOPE = "LossScaling/monitoring/"
 
 
 @pytest.fixture(autouse=True)
@@ -117,13 +116,6 @@ def test_a_run(tmp_path, logged, mode, kind):
       "skipped_rate": np.float32(0.4),
     },
   }
-
-
-def test_the_last_step_is_written(tmp_path):
-  with Program(output_dir=tmp_path) as program:
-    for _ in range(4):
-      program.step(1.0)
-  assert list(read(tmp_path)) == [0, 4]
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
@@ -285,9 +277,6 @@ def test_only_runs_with_a_step_count():
     for fetches in None, 7, "no such", object():
       with pytest.raises((TypeError, ValueError)):
         hook.run(session, fetches)
-    for _ in range(300):  # A program that goes on building.
-      hook.run(session, tf.constant(1.0))
-    assert len(hook._known) <= 256
 
 
 @pytest.mark.parametrize("clips", [False, True])
@@ -430,56 +419,7 @@ def test_two_replicas(tmp_path, logged, mode, name):
     assert line.endswith("not finite: v.")
 
 
-_ESTIMATOR = """
-import sys
-import numpy as np
-import tf_compat_lossscale as tfl
-tfl.install()
-import tensorflow as tf
-from tf_compat_lossscale import monitoring
-tf1 = tf.compat.v1
-
-def model_fn(features, labels, mode):
-  v = tf1.get_variable("v", initializer=np.ones(2, np.float32))
-  factor = tf.stop_gradient(tf.reduce_mean(features))
-  loss = tf.reduce_sum(v) * factor
-  opt = tfl.MixedPrecisionLossScaleOptimizer(
-    tf1.train.GradientDescentOptimizer(0.5), tfl.DynamicLossScale(2.0**127))
-  train = opt.minimize(loss, tf1.train.get_global_step())
-  hook = monitoring.LossScaleHook(opt, sys.argv[1] + "/log", every_n_steps=3)
-  return tf1.estimator.EstimatorSpec(
-    mode, loss=loss, train_op=train, training_hooks=[hook])
-
-def input_fn():
-  values = np.full([4, 1], 4.0, np.float32)
-  return tf1.data.Dataset.from_tensor_slices((values, values)).repeat().batch(1)
-
-for steps in 8, 6:
-  estimator = tf1.estimator.Estimator(model_fn, sys.argv[1] + "/model")
-  estimator.train(input_fn, steps=steps)
-"""
-
-
-def test_estimator(tmp_path):
-  helpers.run_forked("-c", _ESTIMATOR, str(tmp_path), **helpers.KERAS_2)
-  rows = read(tmp_path / "log")
-  assert rows[0]["value"] == 2.0**127 and rows[1]["skipped_total"] == 1
-  assert {8, 14} < {*rows} and rows[14]["value"] < 2.0**127
-
-
 # A hook changes nothing ----
-
-
-def describe(graph):
-  """Returns the ops of a graph that are not the hook's, and collections."""
-  ops = [
-    op.node_def.SerializeToString(deterministic=True)
-    for op in graph.get_operations()
-    if not op.name.startswith(_SCOPE)
-  ]
-  keys = graph.get_all_collection_keys()
-  counts = {key: len(graph.get_collection(key)) for key in keys}
-  return ops, {key: count for key, count in counts.items() if count}
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
@@ -512,11 +452,8 @@ def test_the_same_bit_for_bit(tmp_path, mode, kind):
         states.append({k: v.tobytes() for k, v in trainer.state().items()})
       path = saver.save(trainer.session, str(tmp_path / "m"))
       keys = tf.train.list_variables(path)
-      found.append((states, keys, describe(trainer.graph)))
-  assert found[0][0] == found[1][0]
-  assert found[0][1] == found[1][1]
-  assert found[0][2][1] == found[1][2][1]
-  assert len(found[0][2][0]) == len(found[1][2][0])
+      found.append((states, keys))
+  assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)

@@ -6,21 +6,17 @@
   SKIPPED_STEPS_EXAMPLES=2000 make test
 """
 
-import functools
 import math
 import os
 import random
-import re
 
 import helpers
 import numpy as np
 import pytest
 import random_optimizers
 import tensorflow as tf
-from tensorflow.python.framework import function as defun
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale._core.tf import control_flow
 
 tf1 = tf.compat.v1
 
@@ -38,10 +34,8 @@ class Program:
     rng = random.Random(seed)
     self.mode = rng.choice(["graph_v1"] * 3 + ["graph_v2"])
     self.use_resource = rng.random() < 0.6
-    # With reference variables, this package builds v1 conds in both modes, and
-    # TensorFlow in graph_v1 alone.
-    self.has_v1_conds = self.mode == "graph_v1" or not self.use_resource
-    if self.has_v1_conds and module is helpers.OWN:
+    # TensorFlow's own takes reference variables in v1 graphs alone.
+    if not self.use_resource and module is helpers.OWN:
       self.mode = "graph_v1"
     self.shapes = [rng.choice(_SHAPES) for _ in range(rng.randint(1, 3))]
     self.clip = rng.random() < 0.4
@@ -105,19 +99,17 @@ class Program:
         zip(grads, variables), global_step=step
       )
       self.state = {v.op.name: v for v in tf1.global_variables()}
-      self.setup = {v.initializer.name for v in self.state.values()}
       self.session = tf1.Session(graph=graph, config=self.config)
       with graph.as_default():
         self.session.run(tf1.global_variables_initializer())
-    self.graph = graph
 
-  def step(self, values, **options):
+  def step(self, values):
     """Runs a step in which one element of each gradient is a given value."""
     fed = {}
     for feed, shape, value in zip(self.feeds, self.shapes, values):
       fed[feed] = np.full(shape, 0.25, np.float32)
       fed[feed].flat[-1 if shape else 0] = value
-    self.session.run(self.train, fed, **options)
+    self.session.run(self.train, fed)
 
   def read(self):
     """Returns name -> value of everything that a step can change."""
@@ -129,81 +121,11 @@ class Program:
     }
 
 
-# Ops with effects. TensorFlow does not mark all of them as stateful.
-_EFFECTS = re.compile(
-  r"\w*(Assign|Apply[A-Z]|Scatter|PyFunc|Enqueue|Insert|PartitionedCall)\w*"
-)
-
-
-def ungated(nodes):
-  """Returns the names of nodes with an effect that no check of gradients gates.
-
-  A node is gated if its data come through a Switch whose predicate is a check.
-  A node whose data are constants is gated by a control edge from such a Switch.
-
-  Args:
-    nodes: NodeDefs.
-  """
-  by_name = {node.name: node for node in nodes}
-
-  def split(node):
-    """Returns the names of a node's data inputs and of its control inputs."""
-    inputs = [x.split(":")[0] for x in node.input]
-    data = [x for x in inputs if not x.startswith("^")]
-    return data, [x[1:] for x in inputs if x.startswith("^")]
-
-  @functools.cache
-  def is_checked(name):
-    """Returns whether a predicate comes from a check for finiteness."""
-    pending, seen = [name], set()
-    while pending:
-      node = by_name.get(pending.pop())
-      if node is not None and node.name not in seen:
-        if node.op == "IsFinite":
-          return True
-        seen.add(node.name)
-        pending += split(node)[0]
-    return False
-
-  def is_gated(name, seen):
-    node = by_name.get(name)
-    if node is None or name in seen:
-      return False
-    seen = {*seen, name}
-    data, control = split(node)
-    if node.op in ("Switch", "RefSwitch") and is_checked(data[1]):
-      return True
-    if node.op in ("Merge", "RefMerge"):  # A cond or a loop has merges.
-      back = [x for x in data if by_name[x].op.endswith("NextIteration")]
-      return all(is_gated(x, seen) for x in data if x not in back)
-    return any(is_gated(x, seen) for x in data or control)
-
-  return [
-    node.name
-    for node in nodes
-    if _EFFECTS.fullmatch(node.op) and not is_gated(node.name, frozenset())
-  ]
-
-
-def partition_nodes(program, values):
-  """Runs a step; returns the nodes of the graphs that ran."""
-  metadata = tf1.RunMetadata()
-  program.step(
-    values,
-    options=tf1.RunOptions(output_partition_graphs=True),
-    run_metadata=metadata,
-  )
-  return [node for graph in metadata.partition_graphs for node in graph.node]
-
-
 def run(program):
   """Returns the state at first and after each step."""
   states = [program.read()]
-  for i, values in enumerate(program.steps):
-    if i or not program.has_v1_conds:
-      program.step(values)
-    else:  # TensorFlow rewrites the graph once for all steps.
-      assert not ungated(partition_nodes(program, values))
+  for values in program.steps:
+    program.step(values)
     states.append(program.read())
   return states
 
@@ -211,8 +133,6 @@ def run(program):
 @pytest.mark.parametrize("seed", range(_FIRST, _FIRST + _EXAMPLES))
 def test_a_skipped_step_leaves_nothing(seed):
   program, own = Program(seed, tfl), Program(seed, helpers.OWN)
-  if program.has_v1_conds:
-    assert set(ungated(program.graph.as_graph_def().node)) <= program.setup
   with np.errstate(all="ignore"), program.session, own.session:
     states, expected = run(program), run(own)
   for values, before, after in zip(program.steps, states, states[1:]):
@@ -222,91 +142,6 @@ def test_a_skipped_step_leaves_nothing(seed):
           assert value.tobytes() == before[name].tobytes(), (name, value)
   for state, expected_state in zip(states, expected, strict=True):
     helpers.assert_same_state(state, expected_state)
-
-
-# Kinds of skipped steps ----------------------------------------------------
-
-
-class Accumulating(tf1.train.GradientDescentOptimizer):
-  """Adds up something made of each gradient, beside applying it."""
-
-  def __init__(self, accumulate):
-    super().__init__(0.5)
-    self._accumulate = accumulate
-    self.sum = tf1.get_variable(
-      "sum", [2], initializer=tf1.zeros_initializer(), use_resource=True
-    )
-
-  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-    ((grad, var),) = grads_and_vars
-    done = self._accumulate(self.sum, grad)
-    apply = super().apply_gradients([(grad, var)], global_step)
-    return tf.group(apply, done, name=name)
-
-
-def defun_of(total, grad):
-  @defun.Defun(tf.float32)
-  def add(value):
-    with tf.control_dependencies(
-      [tf.raw_ops.AssignAddVariableOp(resource=total.handle, value=value)]
-    ):
-      return value * 2.0
-
-  return add(grad)
-
-
-ACCUMULATE = {
-  "broadcast": lambda total, g: total.assign_add(tf.broadcast_to(g, [2])),
-  "reshape": lambda total, g: total.assign_add(
-    tf.reshape(tf.reshape(g, [1, 2]), [2])
-  ),
-  "transpose": lambda total, g: total.assign_add(tf.transpose(tf.transpose(g))),
-  "constant": lambda total, g: total.assign_add([1.0, 1.0]),
-  "function": lambda total, g: tf.function(total.assign_add)(g),
-  "function of broadcast": lambda total, g: tf.function(total.assign_add)(
-    tf.broadcast_to(g, [2])
-  ),
-  "defun": defun_of,
-  "defun of broadcast": lambda total, g: defun_of(
-    total, tf.broadcast_to(g, [2])
-  ),
-}
-
-
-def inlining(kind):
-  """Returns the configuration of a session that inlines functions, or not."""
-  config = tf1.ConfigProto()
-  options = config.graph_options
-  if kind == "common runtime":
-    options.optimizer_options.do_function_inlining = True
-  elif kind == "grappler":
-    rewrites = options.rewrite_options
-    rewrites.function_optimization = rewrites.AGGRESSIVE
-    rewrites.min_graph_nodes = -1
-  return config
-
-
-@pytest.mark.parametrize(
-  ("mode", "kind", "accumulate"),
-  helpers.pairs(
-    helpers.GRAPH_MODES, ["default", "common runtime", "grappler"], ACCUMULATE
-  ),
-)
-def test_nothing_is_accumulated(mode, kind, accumulate):
-  with helpers.mode_scope(mode) as graph:
-    v = tf1.get_variable("v", [2], use_resource=True)
-    g = tf1.placeholder(tf.float32, [2])
-    inner = Accumulating(ACCUMULATE[accumulate])
-    opt = tfl.MixedPrecisionLossScaleOptimizer(inner, "dynamic")
-    train = opt.apply_gradients([(g, v)])
-    initialize = tf1.global_variables_initializer()
-  with tf1.Session(graph=graph, config=inlining(kind)) as session:
-    session.run(initialize)
-    for bad in (math.inf, math.nan):
-      session.run(train, {g: [bad, 1.0]})
-      assert session.run(inner.sum).tolist() == [0, 0]
-    session.run(train, {g: [1.0, 1.0]})
-    assert session.run(inner.sum).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -348,25 +183,6 @@ def test_a_gradient_that_is_fed_is_looked_at(mode, size, through, use_resource):
       session.run(train, {grad: fed})
       assert session.run(scale) == expected
       assert (session.run(v)[1] == before[1]) == (not math.isfinite(bad))
-
-
-# Gates ---------------------------------------------------------------------
-
-
-def test_without_private_parts_references_need_v1_control_flow(monkeypatch):
-  monkeypatch.setattr(control_flow, "_CondContext", None)
-  for mode in helpers.GRAPH_MODES:
-    with helpers.mode_scope(mode):
-      v = tf1.get_variable("v", [2], use_resource=False)
-      opt = tfl.MixedPrecisionLossScaleOptimizer(
-        tf1.train.AdamOptimizer(0.1), "dynamic"
-      )
-      if mode == "graph_v1":
-        opt.minimize(tf.reduce_sum(v))
-        opt.apply_gradients([(tf.ones([2]), v)])  # Its predicate is known.
-      else:
-        with pytest.raises(RuntimeError, match="use_resource=True"):
-          opt.minimize(tf.reduce_sum(v))
 
 
 if __name__ == "__main__":

@@ -73,30 +73,6 @@ def test_accumulation_applies_in_a_cond(mode, inner, fixed):
 
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
-def test_minimize_in_a_cond(mode):
-  with helpers.mode_scope(mode) as graph, tf1.Session() as session:
-    v = tf1.get_variable("v", initializer=[2.0], use_resource=True)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      INNER["adam"](), tfl.DynamicLossScale(8, 1)
-    )
-    wanted = tf1.placeholder(tf.bool)
-
-    def train():
-      loss = tf.reduce_sum(v * v)
-      with tf.control_dependencies([opt.minimize(loss, var_list=[v])]):
-        return tf.identity(loss)
-
-    loss = tf.cond(wanted, train, lambda: 0.0)
-    session.run(tf1.global_variables_initializer())
-    assert session.run(loss, {wanted: False}) == 0
-    assert session.run(v) == [2]
-    assert session.run(loss, {wanted: True}) == 4
-    assert session.run(v) == pytest.approx([1.9], abs=1e-5)
-    assert session.run(opt.loss_scale()) == 16
-    assert_importable(graph)
-
-
-@pytest.mark.parametrize("mode", GRAPH_MODES)
 @pytest.mark.parametrize("inner", ["sgd", "adam"])
 def test_steps_in_a_while_loop(mode, inner):
   with helpers.mode_scope(mode) as graph, tf1.Session() as session:
@@ -180,23 +156,6 @@ def test_what_is_left_out_does_not_happen(mode, use_resource):
 
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
-def test_variables_on_another_device_than_the_gradients(mode):
-  config = tf1.ConfigProto(device_count={"CPU": 2})
-  with helpers.mode_scope(mode), tf1.Session(config=config) as session:
-    with tf.device("/cpu:1"):
-      v = tf1.get_variable("v", initializer=[2.0, 3.0], use_resource=True)
-    with tf.device("/cpu:0"):
-      g = tf1.placeholder(tf.float32, [2])
-      opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["momentum"](), "dynamic")
-      train = opt.apply_gradients([(g * 2, v)])
-    session.run(tf1.global_variables_initializer())
-    for grad, moved in ((1.0, True), (math.nan, False), (1.0, True)):
-      before = session.run(v)
-      session.run(train, {g: [grad, 1]})
-      assert (session.run(v) != before).all() == moved
-
-
-@pytest.mark.parametrize("mode", GRAPH_MODES)
 @pytest.mark.parametrize("api", ["core", "contrib"])
 def test_a_loss_scale_on_another_device_than_the_step(mode, api):
   config = tf1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=False)
@@ -218,20 +177,6 @@ def test_a_loss_scale_on_another_device_than_the_step(mode, api):
       before = session.run(v)
       session.run(train, {g: grad})
       assert (session.run(v) != before).all() == math.isfinite(grad)
-
-
-def test_switches_do_not_grow_with_the_variables():
-  counts = []
-  for many in (1, 5):
-    with helpers.mode_scope("graph_v1") as graph:
-      variables = [
-        tf1.get_variable(f"v{i}", [2], use_resource=True) for i in range(many)
-      ]
-      opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["adam"](), "dynamic")
-      opt.minimize(tf.add_n([tf.reduce_sum(v * v) for v in variables]))
-      types = [op.type for op in graph.get_operations()]
-      counts.append(types.count("Switch"))
-  assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize(
@@ -280,21 +225,6 @@ def test_known_gradients_leave_names_as_tensorflow_has_them(
       session.run(train)
       results.append((helpers.variable_names(), session.run(opt._loss_scale())))
   assert results[0] == results[1]
-
-
-def test_ref_variables_in_the_callers_v1_cond():
-  with helpers.mode_scope("graph_v1"), tf1.Session() as session:
-    v = tf1.get_variable("v", initializer=[2.0], use_resource=False)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["sgd"](), "dynamic")
-    grads_and_vars = opt.compute_gradients(tf.reduce_sum(v))
-    wanted = tf1.placeholder(tf.bool)
-    train = tf.cond(
-      wanted, lambda: opt.apply_gradients(grads_and_vars), tf.no_op
-    )
-    session.run(tf1.global_variables_initializer())
-    session.run(train, {wanted: False})
-    session.run(train, {wanted: True})
-    assert session.run(v) == [1.5]
 
 
 @pytest.mark.thorough

@@ -48,14 +48,6 @@ def test_serves_another_graph(mode, made):
     assert float(loss_scale()) == 8
 
 
-def test_made_in_a_graph_serves_eager_code():
-  with tf.Graph().as_default():
-    loss_scale = tfl.DynamicLossScale(8, 1)
-  assert float(loss_scale()) == 8
-  loss_scale.update([1.0])
-  assert float(loss_scale()) == 16
-
-
 def test_names_go_with_where_it_was_first_made():
   with tf.Graph().as_default(), tf1.variable_scope("tower/training"):
     loss_scale = tfl.DynamicLossScale()
@@ -149,22 +141,6 @@ def many_graphs():
   assert list(loss_scale._weights) == ["current_loss_scale", "good_steps"]
 
 
-def test_graphs_are_collected_after_a_restore(tmp_path):
-  loss_scale = tfl.DynamicLossScale(64, 2)
-  saved = tf.train.Checkpoint(ls=loss_scale).save(str(tmp_path / "ckpt"))
-  graphs = []
-  for _ in range(3):
-    with tf.Graph().as_default() as graph, tf1.Session() as session:
-      status = tf.train.Checkpoint(ls=loss_scale).restore(saved)
-      value = loss_scale()
-      status.initialize_or_restore(session)
-      assert session.run(value) == 64
-      graphs.append(weakref.ref(graph))
-    del graph, session, value, status
-  gc.collect()
-  assert [graph() for graph in graphs] == [None] * 3
-
-
 # Object-based checkpoints --------------------------------------------------
 
 
@@ -172,25 +148,6 @@ def save_one(tmp_path, scale, steps):
   loss_scale = tfl.DynamicLossScale(scale, 100)
   loss_scale.good_steps.assign(steps)
   return tf.train.Checkpoint(ls=loss_scale).save(str(tmp_path / "ckpt"))
-
-
-def test_checkpoint_keys(tmp_path):
-  names = {
-    name for name, _ in tf.train.list_variables(save_one(tmp_path, 32, 7))
-  }
-  assert {
-    "ls/current_loss_scale/.ATTRIBUTES/VARIABLE_VALUE",
-    "ls/good_steps/.ATTRIBUTES/VARIABLE_VALUE",
-  } <= names
-
-
-def test_eager_restore(tmp_path):
-  path = save_one(tmp_path, 32, 7)
-  loss_scale = tfl.DynamicLossScale(2)
-  status = tf.train.Checkpoint(ls=loss_scale).restore(path)
-  status.assert_consumed()
-  assert float(loss_scale()) == 32
-  assert int(loss_scale.good_steps) == 7
 
 
 def test_restored_before_the_weights_exist_eagerly(tmp_path):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that errors lead on: what was meant, and what to use instead."""
 
-import functools
 import logging
 
 import helpers
@@ -44,30 +43,12 @@ def _message(error, function):
   ("make", "words"),
   [
     (lambda: _wrap("dynamc"), "'dynamc' (did you mean 'dynamic'?)"),
-    (lambda: _wrap("Dynamic"), "did you mean 'dynamic'?"),
-    (lambda: _wrap("DynamicLossScale"), "did you mean 'dynamic'?"),
-    (lambda: tfl.get("dynamic "), "did you mean 'dynamic'?"),
     (lambda: tfl.get("none"), "did you mean None?"),
     (lambda: _wrap("1024"), "did you mean the number 1024, without"),
-    (lambda: tfl.FixedLossScale("8."), "did you mean the number 8., without"),
-    (lambda: tfl.accumulate(_wrap(8), "4"), "did you mean the number 4, "),
-    (
-      lambda: _manage(contrib.FixedLossScaleManager(8), sparse="dens"),
-      "did you mean 'dense'?",
-    ),
-    (
-      lambda: tfl.get({"class_name": "DynamicLossScal", "config": {"a": 1}}),
-      "did you mean 'DynamicLossScale'?",
-    ),
     (
       lambda: tfl.get({"initial_loss_scal": 8}),
       "did you mean 'initial_loss_scale'?",
     ),
-    (
-      lambda: policies.GrowthBackoff(at_minimum="rise"),
-      "did you mean 'raise'?",
-    ),
-    (lambda: policies.GrowthBackoff(refill="grwth"), "did you mean 'growth'?"),
     (
       lambda: policies.GrowthBackoff(refill=("backof", "growth")),
       "did you mean 'backoff'?",
@@ -80,10 +61,6 @@ def _message(error, function):
       lambda: distributed.agree(tfl.FixedLossScale(8), "horovd"),
       "did you mean 'horovod'?",
     ),
-    (
-      lambda: checkpoint.restore("nowhere", [], missing="erorr"),
-      "did you mean 'error'?",
-    ),
   ],
 )
 def test_words_that_are_nearly_right(make, words):
@@ -91,12 +68,9 @@ def test_words_that_are_nearly_right(make, words):
 
 
 def test_words_that_are_like_none():
-  for word in ("fixed", "", "x" * 100_000, "nan or so"):
-    assert "did you" not in _message(ValueError, lambda w=word: _wrap(w))
-
-
-def test_a_message_is_short():
-  assert len(_message(ValueError, lambda: tfl.get(["x" * 100_000]))) < 2000
+  for word in ("fixed", "", "x" * 100_000):
+    message = _message(ValueError, lambda w=word: _wrap(w))
+    assert "did you" not in message and len(message) < 2000
 
 
 @pytest.mark.parametrize(
@@ -121,10 +95,7 @@ def test_none_is_refused_with_what_to_pass():
   "make",
   [
     lambda: _wrap(tfl.DynamicLossScale),
-    lambda: _wrap(tfl.FixedLossScale),
     lambda: _wrap(8, _Adam),
-    lambda: _wrap(8, lambda: _Adam(1e-3)),
-    lambda: _wrap(8, functools.partial(_Adam, 1e-3)),
     lambda: _manage(contrib.FixedLossScaleManager),
     lambda: tfl.accumulate(tfl.MixedPrecisionLossScaleOptimizer, 2),
     lambda: tfl.enable_mixed_precision_graph_rewrite(_Adam),
@@ -151,25 +122,6 @@ def test_an_optimizer_of_keras(make):
   assert "tf_compat_lossscale.keras.LossScaleOptimizer" in message
   message = _message(ValueError, lambda: make("adam"))
   assert "not its name" in message and "LossScaleOptimizer(" not in message
-
-
-class OptimizerV2:
-  """A legacy optimizer of Keras 2, as its class tells."""
-
-  __module__ = "keras.optimizers.optimizer_v2.optimizer_v2"
-
-
-class LossScaleOptimizer(OptimizerV2):
-  """An optimizer of Keras that scales the loss."""
-
-  __module__ = "tensorflow.python.keras.mixed_precision.loss_scale_optimizer"
-
-
-def test_kinds_of_optimizers_of_keras():
-  message = _message(ValueError, lambda: _wrap(8, OptimizerV2()))
-  assert "keras.LossScaleOptimizer" in message
-  message = _message(ValueError, lambda: _wrap(8, LossScaleOptimizer()))
-  assert "scales the loss already" in message
 
 
 def test_an_optimizer_of_the_keras_that_is_here():
@@ -222,14 +174,6 @@ def test_wrapping_twice_warns(make, caplog):
   with caplog.at_level(logging.WARNING):
     make()
   assert "scales the loss already" in caplog.text
-
-
-def test_wrapping_once_does_not_warn(caplog):
-  with caplog.at_level(logging.WARNING):
-    tfl.accumulate(_wrap("dynamic"), 2)
-    _manage(contrib.FixedLossScaleManager(8))
-    tfl.accumulate(_manage(contrib.FixedLossScaleManager(8)), 2)
-  assert "already" not in caplog.text
 
 
 # Names that there are not --------------------------------------------------

@@ -24,7 +24,7 @@ _RUN = (
 
 def test_every_program_has_a_name():
   assert sorted(_BLOCKS) == [
-    "horovod_agree.py",  # These two are tested by horovod_page_test.
+    "horovod_agree.py",  # These two are tested by horovod_test.
     "horovod_sessions.py",
     "multi_worker.py",
     "ranks.py",

@@ -373,6 +373,9 @@ class Trainer:
     apply_only: Whether to pass the gradients to `apply_gradients`. Otherwise
       `minimize` gets a loss that has these gradients.
     use_resource: False for reference variables, which need a graph mode.
+    strategy: Where to train. The first replica gets the given gradients, the
+      others gradients of 1.
+    config: The configuration of the session.
   """
 
   def __init__(
@@ -382,12 +385,17 @@ class Trainer:
     specs: tuple[Spec, ...] = (Spec(),),
     apply_only: bool = False,
     use_resource: bool = True,
+    strategy: tf.distribute.Strategy | None = None,
+    config: tf1.ConfigProto | None = None,
   ):
     self.mode, self.specs, self._apply_only = mode, specs, apply_only
+    self._strategy, self._config = strategy, config
     self._graph_state: dict[str, tf.Variable] | None = None
     self._read_scale: tf.Tensor | None = None
     with contextlib.ExitStack() as stack:
       self.graph = stack.enter_context(mode_scope(mode))
+      if strategy:
+        stack.enter_context(strategy.scope())
       self._set_up(make_optimizer, use_resource)
       self._stack = stack.pop_all()
 
@@ -406,19 +414,23 @@ class Trainer:
       for i, spec in enumerate(self.specs)
     ]
     self.global_step = tf1.Variable(
-      0, dtype=tf.int64, name="global_step", use_resource=use_resource
+      0,
+      dtype=tf.int64,
+      name="global_step",
+      use_resource=use_resource,
+      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
     self.opt = make_optimizer()
     if self.mode == "function":
       # AutoGraph would rewrite the package's code, which takes seconds and
       # changes nothing: the code has no `if` or loop on tensors.
-      self._function = tf.function(self._build, autograph=False)
+      self._function = tf.function(self._run, autograph=False)
     elif self.graph is not None:
       self.feeds = [
         tf1.placeholder(spec.fed_dtype, spec.fed) for spec in self.specs
       ]
-      self.train_op = self._build(self.feeds)
-      self.session = tf1.Session()
+      self.train_op = self._run(self.feeds)
+      self.session = tf1.Session(config=self._config)
       self.session.run(tf1.global_variables_initializer())
 
   def __enter__(self) -> Trainer:
@@ -428,6 +440,19 @@ class Trainer:
     self._stack.close()
     if self.graph is not None:
       self.session.close()
+
+  def _run(self, fed: list[tf.Tensor]) -> Any:
+    if self._strategy is None:
+      return self._build(fed)
+
+    def build() -> Any:
+      context = tf.distribute.get_replica_context()
+      first = tf.equal(context.replica_id_in_sync_group, 0)
+      step = self._build([tf.where(first, g, tf.ones_like(g)) for g in fed])
+      return None if self.graph is None else step
+
+    steps = self._strategy.run(build)
+    return self._strategy.experimental_local_results(steps)
 
   def _build(self, fed: list[tf.Tensor]) -> Any:
     if self._apply_only:
@@ -477,7 +502,7 @@ class Trainer:
     elif self.mode == "function":
       self._function([tf.constant(g) for g in grads])
     else:
-      self._build([tf.constant(g) for g in grads])
+      self._run([tf.constant(g) for g in grads])
 
   def value(self, tensor: Any) -> np.ndarray:
     """Returns the current value of a tensor or variable."""

@@ -15,7 +15,7 @@ import pytest
 
 _README = helpers.ROOT / "README.md"
 # Several processes run these programs: distributed/page_test.py and
-# horovod_page_test.py.
+# horovod_test.py.
 _TESTED_APART = ("distributed",)
 _PAGES = sorted((helpers.ROOT / "docs").glob("*.md"))
 _DOCS = helpers.ROOT / "docs"
