@@ -177,7 +177,9 @@ def explain_estimator() -> str | None:
     version = metadata.version(package)
   except metadata.PackageNotFoundError:
     return None  # A build that pip has not installed.
-  if [int(part) for part in version.split(".")[:2]] >= [2, 15]:
+  # Up to TensorFlow 2.15, each release has an Estimator of its own.
+  needed = min((2, 15), which_keras.find_release() or (2, 15))
+  if tuple(int(part) for part in version.split(".")[:2]) >= needed:
     return None
   return (
     "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
