@@ -9,6 +9,7 @@ import sys
 import helpers
 import numpy as np
 import pytest
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
@@ -226,17 +227,6 @@ def test_the_terminal_gets_nothing_of_tensorflows_log():
   assert not done.returncode and "16384" in done.stdout and not done.stderr
 
 
-def save(folder, **values):
-  """Saves scalars by their names, and returns the checkpoint."""
-  tf.raw_ops.SaveV2(
-    prefix=str(folder / "model"),
-    tensor_names=list(values),
-    tensors=list(map(tf.constant, values.values())),
-    shape_and_slices=[""] * len(values),
-  )
-  return str(folder / "model")
-
-
 @pytest.mark.any_release
 @pytest.mark.parametrize(
   ("values", "state", "note"),
@@ -255,7 +245,7 @@ def save(folder, **values):
 def test_what_looks_like_a_loss_scale(values, state, note, tmp_path):
   """Checks that a description says what is known, and no more."""
   values = {n: np.int64(v) if "good" in n else v for n, v in values.items()}
-  d = checkpoint.describe(save(tmp_path, w=1.0, **values))
+  d = checkpoint.describe(save_tensors(tmp_path, {"w": 1.0} | values))
   assert d.api is None and note in " ".join(d.notes)
   states = [(s.value, s.good_steps) for s in d.loss_scales]
   assert states == ([state] if state else [])
@@ -264,7 +254,7 @@ def test_what_looks_like_a_loss_scale(values, state, note, tmp_path):
 @pytest.mark.any_release
 def test_optimizers_by_their_slots(tmp_path):
   values = {"w": 1.0, "w/adam_m": 1.0, "b": 1.0, "b/lamb_m": 1.0}
-  d = checkpoint.describe(save(tmp_path, **values))
+  d = checkpoint.describe(save_tensors(tmp_path, values))
   assert d.inner_optimizer == "BERT's AdamWeightDecay, LAMB"
 
 

@@ -12,6 +12,7 @@ from role_programs import GAN
 from role_programs import get_program
 from role_programs import restore_program
 from role_programs import save_program
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -237,13 +238,8 @@ def test_the_command_line_maps(tmp_path, capsys):
 )
 def test_names_that_need_escapes(name, text, tmp_path):
   """Checks names as `inspect --keys` prints them, and with '='."""
-  old, new = str(tmp_path / "old"), str(tmp_path / "new")
-  tf.raw_ops.SaveV2(
-    prefix=old,
-    tensor_names=[name.encode(), b"b="],
-    shape_and_slices=["", ""],
-    tensors=[tf.constant(7.0), tf.constant(8.0)],
-  )
+  old = save_tensors(tmp_path, {name: 7.0, "b=": 8.0})
+  new = str(tmp_path / "new")
   command = ["convert", old, new, "--to=saver"]
   command += [rf"--map=b\=={text}", rf"--map={text}=b\="]
   assert cli.main(command) == 0

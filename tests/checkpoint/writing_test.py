@@ -11,6 +11,7 @@ import sys
 from checkpoint_contents import contents
 import helpers
 import pytest
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
@@ -30,17 +31,6 @@ def checksums(folder):
     for path in sorted(folder.rglob("*"))
     if path.is_file()
   }
-
-
-def save(folder, **values):
-  """Saves scalars by their names; returns the checkpoint."""
-  tf.raw_ops.SaveV2(
-    prefix=str(folder / "old"),
-    tensor_names=list(values),
-    tensors=list(values.values()),
-    shape_and_slices=[""] * len(values),
-  )
-  return str(folder / "old")
 
 
 def names_in(folder):
@@ -280,7 +270,7 @@ def test_file_systems_without_links(tmp_path, monkeypatch):
 
 def test_one_tensor_is_not_replaced(tmp_path):
   """Checks the case in which the new data file needs the old one's name."""
-  path = save(tmp_path, w=1.0)
+  path = save_tensors(tmp_path, {"w": 1.0})
   checkpoint.convert(path, tmp_path / "new", "weights")
   before = checksums(tmp_path)
   with pytest.raises(checkpoint.CheckpointError, match="remove it first"):
@@ -290,7 +280,7 @@ def test_one_tensor_is_not_replaced(tmp_path):
 
 def test_files_are_replaced_by_another_number_of_files(tmp_path, monkeypatch):
   """Checks groups that cannot be split: there are joined ones, or others."""
-  path = save(tmp_path, w0=1.0, w1=2.0, w2=3.0)
+  path = save_tensors(tmp_path, {"w0": 1.0, "w1": 2.0, "w2": 3.0})
   monkeypatch.setattr(writing, "_GROUP", 4)
   for count in (3, 2, 3):
     checkpoint.convert(path, tmp_path / "new", "weights", overwrite=True)
