@@ -190,6 +190,50 @@ def test_configs_that_are_none():
     )
 
 
+def trajectory(optimizer, compiled, schedule):
+  w = tf.Variable([1.0, 2.0])
+
+  def step(factor):
+    take_step(optimizer, lambda: tf.reduce_sum(w * w) * factor, [w])
+
+  step = tf.function(step, autograph=False) if compiled else step
+  rows = []
+  for factor in schedule:
+    step(tf.constant(factor))
+    rows.append(
+      (
+        w.numpy().tobytes(),
+        float(optimizer.loss_scale),
+        int(optimizer.dynamic_counter),
+        int(optimizer.iterations),
+      )
+    )
+  return rows
+
+
+@pytest.mark.parametrize(
+  ("kind", "compiled", "inner"),
+  [
+    ("legacy", False, "Adam"),
+    ("legacy", True, "SGD"),
+    ("new", False, "SGD"),
+    ("new", True, "Adam"),
+  ],
+)
+def test_does_what_keras_own_does(kind, compiled, inner):
+  # The loss scale grows, shrinks and grows again.
+  bad = [_INF, float("nan"), 1e38]
+  schedule = np.array([1.0, 2.0, -1.0, 2.0, *bad, 1.0, 2.0, 1.0, -1.0])
+  make = getattr(_KINDS[kind], inner)
+  ours = keras.LossScaleOptimizer(make(0.01), tfl.DynamicLossScale(4096, 3))
+  theirs = own.LossScaleOptimizer(
+    make(0.01), initial_scale=4096, dynamic_growth_steps=3
+  )
+  assert trajectory(ours, compiled, schedule.astype("f")) == trajectory(
+    theirs, compiled, schedule.astype("f")
+  )
+
+
 def test_policy():
   auto = keras.Policy("mixed_float16")
   assert isinstance(auto.loss_scale, tfl.DynamicLossScale)

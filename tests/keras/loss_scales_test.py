@@ -293,6 +293,7 @@ def fit(opt, batches, seed):
   return rows
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 @kinds
 def test_random_fits_are_those_of_keras_own(kind, seed):
