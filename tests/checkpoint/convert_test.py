@@ -9,6 +9,7 @@ from checkpoint_contents import contents
 import helpers
 import numpy as np
 import pytest
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -229,15 +230,7 @@ def test_mappings_that_do_not_fit(mapping, what, tmp_path):
 
 def save(folder, *names, **values):
   """Saves scalars of float32, or those with other values."""
-  tensors = {name: tf.constant(0.5) for name in names}
-  tensors |= {name: tf.constant(value) for name, value in values.items()}
-  tf.raw_ops.SaveV2(
-    prefix=str(folder / "old"),
-    tensor_names=list(tensors),
-    tensors=list(tensors.values()),
-    shape_and_slices=[""] * len(tensors),
-  )
-  return str(folder / "old")
+  return save_tensors(folder, dict.fromkeys(names, 0.5) | values)
 
 
 _SCALE = {"current_loss_scale": 8.0, "good_steps": np.int64(1)}

@@ -6,10 +6,10 @@ from __future__ import annotations
 import contrib_rules
 import helpers
 import numpy as np
+from object_models import WRAPPERS
 import pytest
 import tensorflow as tf
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
@@ -25,18 +25,6 @@ OPTIMIZERS = {
   "adadelta": lambda: train.AdadeltaOptimizer(1.0),
   "ftrl": lambda: train.FtrlOptimizer(0.1),
   "adamax": lambda: contrib_rules.AdaMaxOptimizer(0.1),
-}
-WRAPPERS = {
-  "plain": lambda optimizer: optimizer,
-  "dynamic": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
-    optimizer, tfl.DynamicLossScale(8.0, 2)
-  ),
-  "fixed": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
-    optimizer, 4.0
-  ),
-  "contrib": lambda optimizer: tfl.contrib.LossScaleOptimizer(
-    optimizer, tfl.contrib.ExponentialUpdateLossScaleManager(16.0, 2)
-  ),
 }
 
 
@@ -142,21 +130,6 @@ def test_a_scope_of_the_updates(tmp_path):
   optimizer, weights = OPTIMIZERS["adam"](), make_weights()
   build(optimizer, weights)
   mapping = {f"beta{i}_power": f"train/beta{i}_power" for i in (1, 2)}
-  checkpoint.restore(
-    None, path, make_objects(weights, optimizer=optimizer), mapping=mapping
-  )
-  assert_near(train_on(optimizer, weights), wanted)
-
-
-def test_slots_go_with_their_weights(tmp_path):
-  path, wanted = run_old(OPTIMIZERS["rmsprop"], tmp_path)
-  optimizer = WRAPPERS["dynamic"](OPTIMIZERS["rmsprop"]())
-  weights = [
-    tf.Variable([0.0, 0.0], name="other/x"),
-    tf.Variable([[0.0]], name="other/y"),
-  ]
-  build(optimizer, weights)
-  mapping = {"other/x": "net/a", "other/y": "net/b"}
   checkpoint.restore(
     None, path, make_objects(weights, optimizer=optimizer), mapping=mapping
   )

@@ -6,6 +6,8 @@ import functools
 import helpers
 import numpy as np
 import pytest
+from role_programs import Program
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -53,9 +55,7 @@ def build(kind):
 
 @functools.cache
 def get_program(kind):
-  """Returns a program's graph, and name -> variable."""
-  with helpers.control_flow(False), tf.Graph().as_default() as graph:
-    return graph, build(kind)
+  return Program(lambda: build(kind), False)
 
 
 @pytest.fixture(scope="module")
@@ -64,31 +64,26 @@ def save(tmp_path_factory):
 
   @functools.cache
   def save_once(kind, left_out):
-    folder = tmp_path_factory.mktemp("saved")
-    with helpers.control_flow(False), tf.Graph().as_default():
-      found = build(kind)
-      with tf1.Session() as session:
-        session.run(tf1.global_variables_initializer())
-        for name, value in _FILLED.items():
-          if name in found:
-            found[name].load(value, session)
-        kept = {n: v for n, v in found.items() if n not in left_out}
-        return tf1.train.Saver(kept).save(session, str(folder / "model"))
+    program = get_program(kind)
+    kept = {n: v for n, v in program.variables.items() if n not in left_out}
+    with program.session(lambda name: _FILLED.get(name, 1)) as session:
+      folder = tmp_path_factory.mktemp("saved")
+      return tf1.train.Saver(kept).save(session, str(folder / "model"))
 
   return lambda kind, left_out: save_once(kind, tuple(left_out))
 
 
 def restore(path, kind, saver=False, **kwargs):
   """Restores into a program; returns name -> value, and the report."""
-  graph, found = get_program(kind)
-  with graph.as_default(), tf1.Session() as session:
+  program = get_program(kind)
+  with program.session() as session:
     if saver:
       restorer = checkpoint.Saver()
       restorer.restore(session, path)
       report = restorer.last_report
     else:
       report = checkpoint.restore(session, path, **kwargs)
-    return session.run(found), report
+    return session.run(program.variables), report
 
 
 _CASES = [
@@ -169,19 +164,8 @@ def test_convert_completes_or_refuses(kind, left_out, to, save, tmp_path):
     assert all(np.all(values[n] == reader.get_tensor(n)) for n in wanted)
 
 
-def save_tensors(folder, **values):
-  """Saves tensors by name; returns the path."""
-  tf.raw_ops.SaveV2(
-    prefix=str(folder / "model"),
-    tensor_names=list(values),
-    tensors=list(map(tf.constant, values.values())),
-    shape_and_slices=[""] * len(values),
-  )
-  return str(folder / "model")
-
-
 def test_setting_an_incomplete_loss_scale(tmp_path):
-  path = save_tensors(tmp_path, current_loss_scale=8.0)
+  path = save_tensors(tmp_path, {"current_loss_scale": 8.0})
   done = checkpoint.convert(path, tmp_path / "new", "saver", set_loss_scale=2.0)
   (state,) = checkpoint.describe(tmp_path / "new").loss_scales
   assert (state.value, state.good_steps) == (2, 0)
@@ -190,13 +174,9 @@ def test_setting_an_incomplete_loss_scale(tmp_path):
 
 def test_a_whole_loss_scale_is_not_the_only_candidate(tmp_path):
   """Checks a program that has dropped one of two loss scales."""
-  path = save_tensors(
-    tmp_path,
-    loss_scale=8.0,
-    good_steps=np.int32(5),
-    current_loss_scale=16.0,
-    good_steps_1=np.int64(3),
-  )
+  values = {"loss_scale": 8.0, "good_steps": np.int32(5)}
+  values |= {"current_loss_scale": 16.0, "good_steps_1": np.int64(3)}
+  path = save_tensors(tmp_path, values)
   with helpers.control_flow(False), tf.Graph().as_default():
     scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 10)
     w = tf1.get_variable("w", [2], use_resource=True)

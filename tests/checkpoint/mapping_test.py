@@ -3,6 +3,7 @@
 
 import ast
 import re
+import shlex
 
 import helpers
 import pytest
@@ -11,6 +12,7 @@ from role_programs import GAN
 from role_programs import get_program
 from role_programs import restore_program
 from role_programs import save_program
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -43,6 +45,60 @@ def test_the_mapping_decides(tmp_path):
   assert found == values
   assert "mapping" in report.proofs["beta1_power_1"]
   assert report.bridged["good_steps"] == "train_gen/good_steps"
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("scope", "v2"),
+  # To a program in v2, numbers do not show the order within a scope.
+  [("", False), ("", True), ("net/", True)],
+)
+def test_the_mapping_of_an_error_can_be_pasted(scope, v2, tmp_path):
+  """Checks that its pairs are right if the order of creation is the same."""
+  optimizers = [(scope, "dynamic")] * 3
+  path, values = save_program(tmp_path, optimizers, v2)
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    restore_program(path, optimizers, not v2)
+  text = str(error.value)
+  assert "\n" not in text and "same_order=True (--same-order)" in text
+  mapping = ast.literal_eval(re.search(r"mapping=(\{.*?\})", text)[1])
+  for wishes in ({"mapping": mapping}, {"same_order": True}):
+    found, _ = restore_program(path, optimizers, not v2, **wishes)
+    assert found == values
+  words = shlex.split(text[text.index("--map") : text.index("; that is")])
+  assert words[::2] == ["--map"] * len(mapping)
+  assert words[1::2] == [f"{a}={b}" for a, b in mapping.items()]
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("same_order", [False, True])
+def test_names_do_not_show_an_order_across_scopes(same_order, tmp_path):
+  path, _ = save_program(tmp_path, GAN, False)
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    restore_program(path, GAN, True, same_order=same_order)
+  assert "'beta1_power': ..." in str(error.value)
+  assert "names do not show the order" in str(error.value)
+
+
+@pytest.mark.any_release
+def test_one_of_several_scopes(tmp_path):
+  path, values = save_program(tmp_path, GAN, False)
+  for kind in ("dynamic", "none"):
+    found, _ = restore_program(path, [("train_gen", kind)], False)
+    assert found == {role: values[role] for role in found}
+  with pytest.raises(checkpoint.CheckpointError, match="names do not tell"):
+    restore_program(path, [("", "dynamic")], True)
+
+
+@pytest.mark.any_release
+def test_other_optimizers_have_a_claim(tmp_path):
+  """Checks that a restore of one variable counts the program's others."""
+  path, _ = save_program(tmp_path, [("", "dynamic")] * 2, False)
+  program = get_program([("", "dynamic")] * 2, True)
+  for i in range(2):
+    chosen = [program.variables[i, "beta1"]]
+    with pytest.raises(checkpoint.CheckpointError, match="names do not tell"):
+      program.restore(path, variables=chosen)
 
 
 def test_a_loss_scale_of_another_system(tmp_path):
@@ -195,13 +251,8 @@ def test_the_command_line_maps(tmp_path, capsys):
 )
 def test_names_that_need_escapes(name, text, tmp_path):
   """Checks names as `inspect --keys` prints them, and with '='."""
-  old, new = str(tmp_path / "old"), str(tmp_path / "new")
-  tf.raw_ops.SaveV2(
-    prefix=old,
-    tensor_names=[name.encode(), b"b="],
-    shape_and_slices=["", ""],
-    tensors=[tf.constant(7.0), tf.constant(8.0)],
-  )
+  old = save_tensors(tmp_path, {name: 7.0, "b=": 8.0})
+  new = str(tmp_path / "new")
   command = ["convert", old, new, "--to=saver"]
   command += [rf"--map=b\=={text}", rf"--map={text}=b\="]
   assert cli.main(command) == 0

@@ -193,27 +193,22 @@ def test_slots_of_variables_that_are_no_objects(tmp_path):
 
 
 @pytest.mark.any_release
-def test_what_is_one_there_and_two_here(tmp_path):
-  w = tf.Variable(1.0)
-  path = tf.train.Checkpoint(a=w, b=w).save(str(tmp_path / "ckpt"))
-  a, b = tf.Variable(2.0), tf.Variable(3.0)
+def test_what_is_one_here_and_two_there(tmp_path):
+  """Checks variables with two paths, there or here."""
+  a, b, w = (tf.Variable(float(i)) for i in (2, 3, 1))
+  path = tf.train.Checkpoint(a=w, b=w).save(str(tmp_path / "one"))
   with pytest.raises(checkpoint.CheckpointError, match="a and b are two"):
     checkpoint.restore(None, path, {"a": a, "b": b})
   assert (float(a), float(b)) == (2, 3)
+  other = tf.train.Checkpoint(a=a, b=b).save(str(tmp_path / "two"))
+  with pytest.raises(checkpoint.CheckpointError, match="a is one variable"):
+    checkpoint.restore(None, other, {"a": w, "b": w})
+  assert float(w) == 1
+  checkpoint.restore(None, other, {"b": w})
+  assert float(w) == 3
   for objects in ({"a": a}, {"b": b}):
     checkpoint.restore(None, path, objects)
   assert (float(a), float(b)) == (1, 1)
-
-
-@pytest.mark.any_release
-def test_what_is_two_there_and_one_here(tmp_path):
-  a, b, w = tf.Variable(1.0), tf.Variable(2.0), tf.Variable(3.0)
-  path = tf.train.Checkpoint(a=a, b=b).save(str(tmp_path / "ckpt"))
-  with pytest.raises(checkpoint.CheckpointError, match="a is one variable"):
-    checkpoint.restore(None, path, {"a": w, "b": w})
-  assert float(w) == 3
-  checkpoint.restore(None, path, {"b": w})
-  assert float(w) == 2
 
 
 @pytest.mark.parametrize("graph", [False, True])

@@ -126,7 +126,7 @@ def run(seed, folder):
 )
 def test_every_variable_gets_its_own_value(first, tmp_path):
   """Checks that all values are right, or refused."""
-  count = _CHUNK if first else 5
+  count = _CHUNK if first else 10
   outcomes = collections.Counter(
     is_told
     for seed in range(first, first + count)

@@ -12,6 +12,7 @@ import shutil
 import helpers
 import numpy as np
 import pytest
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
@@ -238,14 +239,9 @@ def test_a_meta_graph_that_is_damaged(tmp_path):
 
 def test_values_of_all_kinds(tmp_path):
   """Checks bytes with zeros at the end, bfloat16 and scalars."""
-  prefix = str(tmp_path / "model")
-  values = [b"a\0", [b"", b"\xff\0"], tf.constant(1.5, tf.bfloat16)]
-  tf.raw_ops.SaveV2(
-    prefix=prefix,
-    tensor_names=["text", "texts", "half"],
-    tensors=list(map(tf.constant, values)),
-    shape_and_slices=[""] * 3,
-  )
+  values = {"text": b"a\0", "texts": [b"", b"\xff\0"]}
+  values["half"] = tf.constant(1.5, tf.bfloat16)
+  prefix = save_tensors(tmp_path, values)
   opened = reading.Checkpoint(prefix)
   assert opened.read("text").item() == b"a\0"
   assert opened.read("texts").tolist() == [b"", b"\xff\0"]

@@ -179,11 +179,3 @@ def find_started_anew(report):
 
 
 GAN = [("train_gen", "dynamic"), ("train_disc", "dynamic")]
-
-
-def variables(**values):
-  """Creates variables; returns keyword -> variable. `a__b` has name `a/b`."""
-  return {
-    name: tf1.get_variable(name.replace("__", "/"), initializer=value)
-    for name, value in values.items()
-  }

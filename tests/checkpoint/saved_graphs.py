@@ -25,6 +25,18 @@ def save(folder, build, name="model"):
     return tf1.train.Saver().save(session, str(folder / name))
 
 
+def save_tensors(folder, values):
+  """Saves tensors by their names; returns the checkpoint's prefix."""
+  prefix = str(folder / "old")
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=list(values),
+    tensors=list(map(tf.constant, values.values())),
+    shape_and_slices=[""] * len(values),
+  )
+  return prefix
+
+
 @pytest.fixture
 def path(tmp_path):
   """Saves a kernel and a loss scale; returns the path."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that imported savers restore variables by the keys in their graph."""
 
+import contextlib
 import random
 
 import helpers
@@ -52,6 +53,15 @@ def averaged(resource, scale):
   return average.variables_to_restore([w]), update, w, average.average(w)
 
 
+@contextlib.contextmanager
+def imported(meta_graph, path, scope=None):
+  """Imports a MetaGraph and restores it; yields the saver."""
+  with tf.Graph().as_default(), tf1.Session():
+    saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
+    saver.restore(tf1.get_default_session(), path)
+    yield saver
+
+
 def save_all(folder, resource=True):
   """Saves a model without loss scale; returns path, (weight, average)."""
   with tf.Graph().as_default(), tf1.Session() as session:
@@ -75,9 +85,7 @@ def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
     mapping, *_ = averaged(resource, scale=True)
     saver = tf1.train.Saver(mapping, sharded=sharded)
     meta_graph = saver.export_meta_graph()
-  with tf.Graph().as_default(), tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
-    saver.restore(session, path)
+  with imported(meta_graph, path, scope) as saver:
     prefix = f"{scope}/" if scope else ""
     assert set(saver.last_report.initialized) == {
       "current_loss_scale",
@@ -86,13 +94,6 @@ def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
     assert read(f"{prefix}w").tolist() == average.tolist()
     assert read(f"{prefix}b") == 3
     assert read(f"{prefix}current_loss_scale") == 8
-    # The same keys serve a saver that bridges nothing.
-    own = checkpoint.Saver(saver_def=saver.saver_def)
-    found = saver_keys.find_saved(session.graph, own.saver_def)
-    name = f"{prefix}w"
-    key = "w/ExponentialMovingAverage"
-    assert [v.op.name for v in found.variables[key]] == [name]
-    assert "w" not in found.variables
 
 
 def devices(rng):
@@ -193,9 +194,7 @@ def test_parts_by_keys(resource, tmp_path):
     path = saver.save(session, str(tmp_path / "model"))
   with tf.Graph().as_default():
     meta_graph = build(-value, scale=True).export_meta_graph()
-  with tf.Graph().as_default(), tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(meta_graph, import_scope="s")
-    saver.restore(session, path)
+  with imported(meta_graph, path, "s") as saver:
     assert saver.last_report.initialized
     parts = [read(f"s/p/v/part_{i}") for i in range(2)]
     np.testing.assert_array_equal(np.concatenate(parts), value)
@@ -231,15 +230,11 @@ def test_one_meta_graph_twice(tmp_path):
     mapping, *_ = averaged(True, scale=True)
     saver = tf1.train.Saver(mapping)
     meta_graph = saver.export_meta_graph()
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
+  with tf.Graph().as_default(), tf1.Session() as session:
     for scope in ("first", "second"):
       saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
       saver.restore(session, path)
       assert read(f"{scope}/w").tolist() == average.tolist()
-    found = saver_keys.find_saved(graph, saver.saver_def)
-    assert all(
-      v.op.name.startswith("second/") for (v,) in found.variables.values()
-    )
 
 
 @_kinds
@@ -249,10 +244,8 @@ def test_variables_in_no_collection(resource, tmp_path):
     mapping, *_ = averaged(resource, scale=True)
     saver = tf1.train.Saver(mapping)
     meta_graph = saver.export_meta_graph(collection_list=[])
-  with tf.Graph().as_default(), tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(meta_graph)
+  with imported(meta_graph, path) as saver:
     assert not tf1.global_variables()
-    saver.restore(session, path)
     assert set(saver.last_report.initialized) == {
       "current_loss_scale",
       "good_steps",
@@ -294,21 +287,99 @@ def test_what_is_no_variable(tmp_path):
 
 def test_a_variable_on_several_replicas(tmp_path):
   strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
+  with tf.Graph().as_default(), tf1.Session() as session:
     with strategy.scope():
       tf.Variable(1.0, name="v")
-    saver = tf1.train.Saver()
-    found = saver_keys.find_saved(graph, saver.saver_def)
     session.run(tf1.global_variables_initializer())
-    path = saver.save(session, str(tmp_path / "model"))
-  # The second replica's variable has its own key.
-  assert [*found.variables] == ["v", "v/replica_1"] and not found.others
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(f"{path}.meta")
-    found = saver_keys.find_saved(graph, saver.saver_def)
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with imported(f"{path}.meta", path) as saver:
+    found = saver_keys.find_saved(tf1.get_default_graph(), saver.saver_def)
+    # The second replica's variable has its own key.
     assert [*found.variables] == ["v", "v/replica_1"] and not found.others
-    saver.restore(session, path)
     assert read("v") == read("v/replica_1") == 1
+
+
+def test_a_saver_that_runs_after_something_else():
+  """Checks that other ops before a restore op are not taken for restores."""
+  with tf.Graph().as_default() as graph:
+    w, count = variable("w", 1.0), variable("count", 0.0, resource=False)
+    updates = [count.assign_add(1.0), count.assign(w * 2.0), w.assign(count)]
+    with tf.control_dependencies(updates):
+      saver = tf1.train.Saver({"key": w})
+    found = saver_keys.find_saved(graph, saver.saver_def)
+  assert found == ({"key": [w]}, [])
+
+
+def saver_def_of(name, assigns):
+  """Returns the SaverDef of a saver that runs given assignments."""
+  return tf1.train.SaverDef(
+    filename_tensor_name=f"{name}:0",
+    save_tensor_name=f"{name}:0",
+    restore_op_name=tf.group(*assigns).name,
+    version=tf1.train.SaverDef.V2,
+  )
+
+
+def restored(name, key, part="", dtype=tf.float32):
+  """Returns the tensor that a RestoreV2 op reads by a key."""
+  (tensor,) = tf.raw_ops.RestoreV2(
+    prefix=name, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
+  )
+  return tensor
+
+
+def test_values_that_are_changed_on_their_way():
+  """Checks values that are cast or reshaped, changed, or another's part."""
+  with tf.Graph().as_default() as graph:
+    name = tf1.placeholder_with_default("model", [], "name")
+    variables = [variable(f"v{i}", [1.0], resource=False) for i in range(5)]
+    values = [
+      restored(name, "plain"),
+      tf.reshape(restored(name, "reshaped"), [1]),
+      tf.cast(restored(name, "cast", dtype=tf.float64), tf.float32),
+      restored(name, "half") / 2.0,
+      restored(name, "part", "2 0,1"),
+    ]
+    assigns = [tf1.assign(*pair) for pair in zip(variables, values)]
+    found = saver_keys.find_saved(graph, saver_def_of("name", assigns))
+  keys = ["plain", "reshaped", "cast"]
+  assert found.variables == dict(zip(keys, map(list, zip(variables))))
+  assert found.others == ["half", "part"]
+
+
+@pytest.mark.parametrize("how", ["fed", "nothing", "missing", "call"])
+def test_graphs_that_do_not_show_it(how, tmp_path):
+  """Checks that keys are variables' names if the graph shows no keys."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = variable("w", 5.0)
+    session.run(w.initializer)
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with tf.Graph().as_default() as graph, tf1.Session() as session:
+    name = tf1.placeholder_with_default("model", [], "name")
+    w = variable("w", 1.0)
+    tfl.DynamicLossScale(4.0)()
+    if how == "fed":
+      keys = tf1.placeholder_with_default(["w"], [1])
+      (value,) = tf.raw_ops.RestoreV2(
+        prefix=name,
+        tensor_names=keys,
+        shape_and_slices=[""],
+        dtypes=[tf.float32],
+      )
+      ops = [w.assign(value)]
+    elif how == "call":
+      function = tf.function(lambda name: w.assign(restored(name, "w")))
+      ops = [function(name)]
+    else:
+      ops = [w.assign(3.0)]
+    saver_def = saver_def_of("name", ops)
+    if how == "missing":
+      saver_def.restore_op_name = "none"
+    assert saver_keys.find_saved(graph, saver_def) is None
+    saver = checkpoint.Saver(saver_def=saver_def)
+    saver.restore(session, path)
+    assert saver.last_report.initialized
+    assert read("w") == 5
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ path = saved_graphs.path
 def test_monitored_sessions(how, tmp_path):
   """Checks that a run goes on in v2 control flow if one name is changed."""
 
-  def run(v2, steps, session_of):
+  def run(v2, steps, session_of, folder=str(tmp_path)):
     with helpers.control_flow(v2), tf.Graph().as_default():
       global_step = tf1.train.get_or_create_global_step()
       w = tf1.get_variable("w", initializer=[3.0, 4.0], use_resource=True)
@@ -35,7 +35,7 @@ def test_monitored_sessions(how, tmp_path):
       )
       train = opt.minimize(tf.reduce_sum(w * w), global_step)
       fetches = [global_step, opt.loss_scale(), w]
-      with session_of(str(tmp_path)) as session:
+      with session_of(folder) as session:
         for _ in range(steps):
           session.run(train)
         return session.run(fetches)
@@ -66,7 +66,7 @@ def test_monitored_sessions(how, tmp_path):
     run(True, 1, plainly)
   steps, scale, w = run(True, 3, bridging)
   assert (steps, scale) == (6, 64.0)
-  _, _, expected = run_anew(6)
+  _, _, expected = run(False, 6, plainly, str(tmp_path / "anew"))
   np.testing.assert_allclose(w, expected, rtol=1e-6)
 
 
@@ -101,20 +101,6 @@ def test_a_graph_that_has_a_saver(how, tmp_path):
       ) as session:
         name = "beta1_power/Read/ReadVariableOp:0"
         assert session.run(name) == np.float32(0.53)
-
-
-def run_anew(steps):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    global_step = tf1.train.get_or_create_global_step()
-    w = tf1.get_variable("w", initializer=[3.0, 4.0], use_resource=True)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(8.0, 2)
-    )
-    train = opt.minimize(tf.reduce_sum(w * w), global_step)
-    session.run(tf1.global_variables_initializer())
-    for _ in range(steps):
-      session.run(train)
-    return session.run([global_step, opt.loss_scale(), w])
 
 
 def test_a_saver_without_need_of_bridges_is_tensorflows(path):

@@ -10,7 +10,6 @@ import role_programs
 from role_programs import build
 from role_programs import find_started_anew
 from role_programs import Program
-from role_programs import variables
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -84,12 +83,6 @@ def test_a_scale_is_set_in_loss_scales_alone(tmp_path):
     checkpoint.convert(path, tmp_path / "new", "saver", set_loss_scale=8)
 
 
-def test_a_description_has_no_loss_scale_that_is_unclear(tmp_path):
-  program = get_users_program((("good_steps", "int64"),), "dynamic")
-  path, _ = program.save(tmp_path)
-  assert not checkpoint.describe(path).loss_scales
-
-
 @pytest.mark.parametrize("kind", ["compat", "contrib"])
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 def test_a_loss_scale_that_is_bypassed(mode, kind, tmp_path):
@@ -114,14 +107,6 @@ def test_a_loss_scale_that_is_bypassed(mode, kind, tmp_path):
   (converted,) = checkpoint.describe(tmp_path / "saver-v2").loss_scales
   assert converted.good_steps == 1
   assert [*np.load(tmp_path / "npz")] == ["w"]
-
-
-@pytest.mark.any_release
-def test_no_scale_is_added_over_a_variable(tmp_path):
-  program = Program(lambda: variables(current_loss_scale=np.float64(3)), False)
-  path, _ = program.save(tmp_path)
-  with pytest.raises(checkpoint.CheckpointError, match="a variable of its own"):
-    checkpoint.convert(path, tmp_path / "new", "saver", reset=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 from checkpoint_contents import contents
 import helpers
 import pytest
+from saved_graphs import save_tensors
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
@@ -290,21 +291,9 @@ def test_file_systems_without_links(tmp_path, monkeypatch):
   ]
 
 
-def test_parts_that_fit_into_memory(tmp_path, monkeypatch):
-  """Checks that several data files have all tensors."""
-  checkpoint.convert(_SESSION, tmp_path / "one", "saver")
-  monkeypatch.setattr(writing, "_GROUP", 60)
-  checkpoint.convert(_SESSION, tmp_path / "new", "saver")
-  assert len(list(tmp_path.glob("new.data-*"))) > 2
-  assert contents(tmp_path / "new") == contents(tmp_path / "one")
-
-
 def test_one_tensor_is_not_replaced(tmp_path):
   """Checks the case in which the new data file needs the old one's name."""
-  path = str(tmp_path / "old")
-  tf.raw_ops.SaveV2(
-    prefix=path, tensor_names=["w"], tensors=[1.0], shape_and_slices=[""]
-  )
+  path = save_tensors(tmp_path, {"w": 1.0})
   checkpoint.convert(path, tmp_path / "new", "weights")
   before = checksums(tmp_path)
   with pytest.raises(checkpoint.CheckpointError, match="remove it first"):
@@ -314,14 +303,7 @@ def test_one_tensor_is_not_replaced(tmp_path):
 
 def test_files_are_replaced_by_another_number_of_files(tmp_path, monkeypatch):
   """Checks groups that cannot be split: there are joined ones, or others."""
-  names = [f"w{i}" for i in range(3)]
-  path = str(tmp_path / "old")
-  tf.raw_ops.SaveV2(
-    prefix=path,
-    tensor_names=names,
-    tensors=[1.0, 2.0, 3.0],
-    shape_and_slices=[""] * 3,
-  )
+  path = save_tensors(tmp_path, {"w0": 1.0, "w1": 2.0, "w2": 3.0})
   monkeypatch.setattr(writing, "_GROUP", 4)
   for count in (3, 2, 3):
     checkpoint.convert(path, tmp_path / "new", "weights", overwrite=True)

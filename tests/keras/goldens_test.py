@@ -13,7 +13,6 @@ _GOLDENS = sorted(
 )
 # Goldens of the releases between them differ in nothing but their writer.
 _QUICK = ("tf-1.15.5", "tf-2.3.4", "tf-2.8.4")
-_THOROUGH = pytest.mark.thorough
 _LOOPS = [golden for golden in _GOLDENS if "policy_model" not in golden]
 _MODELS = [golden for golden in _GOLDENS if "policy_model" in golden]
 

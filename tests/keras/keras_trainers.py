@@ -126,6 +126,16 @@ def train_gan(gan, steps):
   return np.asarray(losses).tolist()
 
 
+def take_step(optimizer, loss, variables):
+  """Takes a step as Keras's guide did; returns the value of `loss()`."""
+  with tf.GradientTape() as tape:
+    value = loss()
+    scaled = optimizer.get_scaled_loss(value)
+  grads = optimizer.get_unscaled_gradients(tape.gradient(scaled, variables))
+  optimizer.apply_gradients(zip(grads, variables))
+  return value
+
+
 def values_of(variables):
   """Returns the values of variables, also in a session."""
   return k2.backend.batch_get_value(list(variables))

@@ -20,6 +20,7 @@ from keras_trainers import save
 from keras_trainers import state_of
 from keras_trainers import state_of_optimizer
 from keras_trainers import STEPS
+from keras_trainers import take_step
 from keras_trainers import train
 from keras_trainers import train_gan
 from keras_trainers import train_traced
@@ -109,17 +110,13 @@ class Gan(k2.Model):
 
   def train_step(self, data):
     x, y = data
-    for optimizer, part in (
-      (self.d_optimizer, self.d),
-      (self.g_optimizer, self.g),
-    ):
-      variables = part.trainable_variables
-      with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(self(x) - y))
-        scaled = optimizer.get_scaled_loss(loss)
-      grads = tape.gradient(scaled, variables)
-      grads = optimizer.get_unscaled_gradients(grads)
-      optimizer.apply_gradients(zip(grads, variables))
+    pairs = ((self.d_optimizer, self.d), (self.g_optimizer, self.g))
+    for optimizer, part in pairs:
+      loss = take_step(
+        optimizer,
+        lambda: tf.reduce_mean(tf.square(self(x) - y)),
+        part.trainable_variables,
+      )
     return {"loss": loss}
 
   def get_config(self):

@@ -5,6 +5,9 @@ import copy
 import re
 
 import helpers
+from keras_trainers import KINDS as _KINDS
+from keras_trainers import kinds
+from keras_trainers import take_step
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,8 +19,6 @@ from tf_compat_lossscale.keras import _keras2
 k2 = _keras2.keras
 own = k2.mixed_precision
 _LEGACY, _NEW = k2.optimizers.legacy, k2.optimizers
-_KINDS = {"legacy": _LEGACY, "new": _NEW}
-kinds = pytest.mark.parametrize("kind", list(_KINDS))
 _SGD_2_3 = {
   "class_name": "SGD",
   "config": {
@@ -113,10 +114,7 @@ def test_subclasses_are_made_and_train(kind, make, scale):
   assert isinstance(opt, _KINDS[kind].Optimizer)
   assert float(opt.loss_scale) == scale
   v = tf.Variable(1.0)
-  with tf.GradientTape() as tape:
-    loss = opt.get_scaled_loss(v * v)
-  grads = opt.get_unscaled_gradients(tape.gradient(loss, [v]))
-  opt.apply_gradients(zip(grads, [v]))
+  take_step(opt, lambda: v * v, [v])
   assert float(v) == 1.0 - 0.5 * getattr(opt, "factor", 1.0)
   if isinstance(opt, OtherNames):
     assert opt.note == ("x" if scale == 2 else "none")
@@ -193,6 +191,8 @@ def test_configs_that_a_subclass_does_not_take():
     WithDefault.from_config(config)
   with pytest.raises(ValueError, match="must have a from_config"):
     WithDefault.from_config({"lr": 0.5})
+  with pytest.raises(ValueError, match="inner_optimizer"):
+    keras.LossScaleOptimizer.from_config({"name": "x"})
 
 
 @kinds
