@@ -336,5 +336,31 @@ def test_slots_that_a_function_created_on_replicas(name, tmp_path):
   assert_near([weight.numpy() for weight in weights], wanted)
 
 
+@pytest.mark.parametrize("what", ["weights", "all_but_optimizer"])
+def test_optimizers_are_left_out(what, tmp_path):
+  """Checks two optimizers of one name, one of which has a loss scale."""
+  path, _ = run_old(lambda: WRAPPERS["dynamic"](OPTIMIZERS["adam"]()), tmp_path)
+  saved = tf.train.load_checkpoint(path)
+  weights = make_weights()
+  adam, inner = OPTIMIZERS["adam"](), OPTIMIZERS["adam"]()
+  scaled = WRAPPERS["dynamic"](inner)
+  for optimizer in (adam, scaled):
+    take_steps(optimizer, weights)
+  own = [*adam.variables(), *inner.variables()]
+  before = [variable.numpy() for variable in own]
+  objects = make_objects(weights, adam=adam, scaled=scaled)
+  report = checkpoint.restore(None, path, objects, what=what)
+  assert_near(weights, [saved.get_tensor(name) for name in ("net/a", "net/b")])
+  assert_near(own, before)
+  assert set(report.kept.values()) == {f"what={what!r}"}
+  assert len(report.kept) == len(own) == 12
+  assert "adam/beta1_power" in report.kept
+  assert ("current_loss_scale" in report.initialized) == (what == "weights")
+  slot = adam.get_slot(weights[0], "m").name.split(":")[0]
+  for name in (slot, "adam/beta1_power"):
+    with pytest.raises(ValueError, match=f"'{name}', which what=.* leaves out"):
+      checkpoint.restore(None, path, objects, what=what, mapping={name: None})
+
+
 if __name__ == "__main__":
   helpers.main()

@@ -890,5 +890,54 @@ def test_other_names_are_listed_to_paste(keras, tmp_path):
   assert_near(weights, old.saved)
 
 
+@generations
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_weights_beside_an_optimizer(wrapped, keras, tmp_path):
+  """Checks that the optimizer keeps its state, and says so."""
+  adam = make(keras, "adam")
+  old = trained(scaled(V1["adam"]) if wrapped else V1["adam"])
+
+  def of_keras():
+    return wrap(keras, adam()) if wrapped else adam()
+
+  report, new = restore_into(old, of_keras, tmp_path, what="weights")
+  assert_near(new.weights, old.saved)
+  assert int(new.optimizer.iterations) == 2
+  assert set(report.restored) == set(_SHAPES)
+  assert set(report.kept.values()) == {"what='weights'"}
+  scale = {"current_loss_scale", "good_steps"}
+  is_known = wrapped and keras != "keras3"
+  assert set(report.initialized) == (scale if is_known else set())
+
+
+@generations
+def test_all_but_the_slots_of_an_optimizer(keras, tmp_path):
+  """Checks that the loss scale and the steps are restored."""
+  old = trained(scaled(V1["adam"]))
+  adam = make(keras, "adam")
+  program = ScaledKeras3 if keras == "keras3" else KerasProgram
+  new = program(lambda: wrap(keras, adam()))
+  new.train(90, 92)
+  path, what = old.save(tmp_path), "all_but_optimizer"
+  with pytest.raises(checkpoint.CheckpointError, match=r"iter.* is not in it"):
+    checkpoint.restore(None, path, new.objects, what=what)
+  optimizer = new.optimizer
+  steps = [optimizer.iterations, optimizer.inner_optimizer.iterations]
+  if keras == "keras3":
+    steps = [optimizer._iterations, optimizer.inner_optimizer._iterations]
+  mapping = {
+    getattr(v, "path", v.name.split(":")[0]): "global_step" for v in steps
+  }
+  if keras == "keras3":
+    mapping[optimizer.dynamic_scale.path] = "current_loss_scale"
+    mapping[optimizer.step_counter.path] = "good_steps"
+  report = checkpoint.restore(
+    None, path, new.objects, what=what, mapping=mapping
+  )
+  assert_near(new.weights, old.saved)
+  assert [int(each) for each in steps] == [_STEPS, _STEPS]
+  assert set(report.kept.values()) == {f"what={what!r}"}
+
+
 if __name__ == "__main__":
   helpers.main()

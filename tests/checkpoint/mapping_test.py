@@ -275,5 +275,32 @@ def test_mistakes_in_maps(text, what, tmp_path, capsys):
   assert what in line
 
 
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("what", "name"),
+  [
+    ("weights", "current_loss_scale"),
+    ("weights", "beta1_power"),
+    ("all_but_optimizer", "beta1_power"),
+  ],
+)
+@pytest.mark.parametrize("key", ["beta2_power", None])
+def test_a_mapping_of_what_is_left_out(what, name, key, tmp_path):
+  path, _ = save_program(tmp_path, [("", "dynamic")], True)
+  program = get_program([("", "dynamic")], True)
+  with pytest.raises(
+    ValueError, match=f"mapping names '{name}', which what='{what}' leaves out"
+  ):
+    program.restore(path, what=what, mapping={name: key})
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("mapping", [[("a", "b")], [], "ab", {"a": 1}])
+def test_a_mapping_of_other_kinds(mapping, tmp_path):
+  path, _ = save_program(tmp_path, GAN, False)
+  with pytest.raises(ValueError, match="mapping must be a dict from"):
+    restore_program(path, GAN, False, mapping=mapping)
+
+
 if __name__ == "__main__":
   helpers.main()

@@ -133,6 +133,7 @@ def test_a_folder_without_a_state(tmp_path):
     ("model.ckpt", ["there is: model.ckpt-20, model.ckpt-3"]),
     ("model.ckpt-7", ["there is: other-100, model.ckpt-20, model.ckpt-3"]),
     ("model.ckpt-3/", ["model.ckpt-3 is meant without the slash"]),
+    ("whole.index/", ["no folder", "whole.index is meant without the slash"]),
     ("model.ckpt-*", ["a path is no pattern", "model.ckpt-20"]),
     ("data-1", ["index data-1.index is missing", "model.ckpt-20"]),
     ("data-1.data-00000-of-00001", ["index data-1.index is missing"]),
@@ -142,6 +143,8 @@ def test_a_folder_without_a_state(tmp_path):
 def test_errors_name_what_lies_beside(path, parts, tmp_path):
   put(*(tmp_path / n for n in ("model.ckpt-3", "model.ckpt-20", "other-100")))
   (tmp_path / "data-1.data-00000-of-00001").touch()
+  if path.startswith("whole"):  # Not an empty one: it ends as a table does.
+    shutil.copy(_SESSION / "model.ckpt-10.index", tmp_path / "whole.index")
   refuse(f"{tmp_path}/{path}", *parts)
 
 

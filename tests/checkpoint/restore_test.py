@@ -302,5 +302,16 @@ def test_optimizers_in_another_order(tmp_path):
     checkpoint.restore(session, path, mapping=mapping)
 
 
+def test_an_error_says_why_nothing_is_restored(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable("dense/kernel", [5, 5])
+    for kwargs, why in (
+      ({"mapping": {"dense/kernel": None}}, "restored: it is mapped to None"),
+      ({"variables": []}, "restored: no variables were given"),
+    ):
+      with pytest.raises(checkpoint.CheckpointError, match=why):
+        checkpoint.restore(session, path, **kwargs)
+
+
 if __name__ == "__main__":
   helpers.main()

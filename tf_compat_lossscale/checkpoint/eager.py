@@ -6,6 +6,7 @@ The optimizers may be TensorFlow 1's or Keras's; `slots` has the table.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 import difflib
@@ -90,6 +91,40 @@ def restore_by_name(
   return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
 
 
+def list_left_out(objects: Any, what: str) -> list[Place]:
+  """Returns the places of optimizers' variables that `what` leaves out.
+
+  They keep their values. 'all_but_optimizer' asks for the loss scales and the
+  steps of optimizers, 'weights' for none of their variables.
+  """
+  if what == "all":
+    return []
+  items = list(_objects.walk(objects))
+  paths = {id(item): path for path, item in items}
+  asked: set[int] = set()
+  if what == "all_but_optimizer":
+    asked = set(_objects.find_initial_values(objects))
+    for _, item in items:
+      if _objects.is_keras_optimizer(item):
+        inner = getattr(item, "inner_optimizer", item)
+        asked |= {id(each) for each in _list_counters(item, inner)}
+  found: dict[int, Place] = {}
+  for path, variable in _list_owned(items):
+    if id(variable) not in asked:
+      own = places.get_name(variable)
+      found[id(variable)] = places.make_place(
+        own,
+        variable,
+        further=(paths.get(id(variable), f"{path}/{own}".lstrip("/")),),
+        why=f"what={what!r}",
+        is_kept=True,
+      )
+  for alike in names.group(found.values(), lambda each: each.name).values():
+    for place in alike if alike[1:] else []:
+      place.name = place.further[0]
+  return list(found.values())
+
+
 class _EagerRestore:
   """A restore by name of one checkpoint into objects."""
 
@@ -120,12 +155,7 @@ class _EagerRestore:
       if isinstance(item, tf.compat.v1.train.Optimizer):
         inner = list(optimizer_kinds.walk(item))[-1]
         self._v1[self._paths.get(id(inner), path)] = inner
-    known = {id(v) for each in self._keras.values() for v in _list_own(each)}
-    known |= {
-      id(variable)
-      for optimizer in self._v1.values()
-      for variable in tf_optimizers.list_variables(optimizer)
-    }
+    known = {id(variable) for _, variable in _list_owned(items)}
     self._weights = [
       self._make_place(item, path)
       for path, item in items
@@ -611,6 +641,22 @@ def _split(name: str, own: str) -> tuple[str, int]:
   if last.startswith(own) and (not rest or rest[1:].isdecimal()):
     return own, int(rest[1:] or 0)
   return names.split_number(last)
+
+
+def _list_owned(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+  """Yields the variables of all optimizers, with the optimizers' paths.
+
+  Loss scales that wrappers of TensorFlow 1's optimizers have are not among
+  them: they are objects of their own.
+  """
+  for path, item in items:
+    own: list[Any] = []
+    if _objects.is_keras_optimizer(item):
+      own = _list_own(item)
+    elif isinstance(item, tf.compat.v1.train.Optimizer):
+      inner = list(optimizer_kinds.walk(item))[-1]
+      own = tf_optimizers.list_variables(inner)
+    yield from ((path, variable) for variable in own)
 
 
 def _list_own(optimizer: Any) -> list[Any]:

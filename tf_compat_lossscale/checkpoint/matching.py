@@ -201,7 +201,7 @@ class _Matching:
       if name not in self.here:
         continue
       if key is None:
-        self.initialize(name, MAPPED)
+        self.initialize(name, _places.TO_NONE)
       elif self.depends_on_optimizers(key):  # It can be one variable's only.
         self.pair(name, key, MAPPED)
       else:
@@ -209,7 +209,7 @@ class _Matching:
     for scale in scales:
       if mapping.get(scale.names[0], "") is None:
         for name in _get_parts(scale).values():
-          self.initialize(name, MAPPED)
+          self.initialize(name, _places.TO_NONE)
       elif not mapping.keys().isdisjoint(scale.names):
         keys = (mapping.get(name) or "" for name in scale.names)
         found = {theirs[key] for key in keys if key in theirs}

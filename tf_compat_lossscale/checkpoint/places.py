@@ -38,6 +38,7 @@ _COMPARED = 300  # The number of names that a name is compared with at most.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
 NO_COUNT = "the checkpoint's loss scale has no such variable"
+TO_NONE = "it is mapped to None"
 OTHER_API = "the same loss scale, of another API"
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 _COUNTERS = {"int32", "int64"}
@@ -262,9 +263,12 @@ def fill(
   """
   used = {place.source.key for place in places if place.source is not None}
   if not any(used):
+    reasons = {place.why for place in places if place.why}
+    if not places:
+      reasons = {"no variables were given, or the graph has none"}
     raise CheckpointError(
-      f"{checkpoint.prefix}: nothing in it is for what is to be restored"
-      f"{'' if places else ', since there are no variables'}"
+      f"{checkpoint.prefix}: nothing in it is for what is to be restored: "
+      + "; ".join(sorted(reasons))
     )
   report = Report(
     checkpoint.prefix,

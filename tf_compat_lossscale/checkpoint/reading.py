@@ -459,9 +459,15 @@ def _locate(path: str) -> Found:
     return Found(path)
   if tf.io.gfile.isdir(path):
     return _find_in_folder(path)
-  parts = _PARTS.fullmatch(path)
+  bare = path.rstrip("/")
+  parts = _PARTS.fullmatch(bare)
   prefix = parts[1] if parts else path
-  if parts and tf.io.gfile.exists(prefix + ".index"):
+  is_there = parts is not None and tf.io.gfile.exists(prefix + ".index")
+  if bare != path and (is_there or tf.io.gfile.exists(bare + ".index")):
+    raise CheckpointError(
+      f"{path}: no folder; the checkpoint {bare} is meant without the slash"
+    )
+  if is_there:
     return Found(prefix)
   _refuse_others(prefix)
   if not parts and tf.io.gfile.exists(path):
@@ -480,11 +486,6 @@ def _locate(path: str) -> Found:
 def _explain_missing(path: str, prefix: str) -> str:
   """Returns the message for a path that leads nowhere."""
   beside = _name_beside(prefix)
-  bare = path.rstrip("/")
-  if bare != path and tf.io.gfile.exists(bare + ".index"):
-    return (
-      f"{path}: no folder; the checkpoint {bare} is meant without the slash"
-    )
   folder, name = os.path.split(prefix)
   names = _list_names(folder)
   if any(other.startswith(name + ".data-") for other in names):

@@ -74,10 +74,12 @@ def restore(
       `objects`.
     what: 'all'; 'weights' for a model's variables alone, without those of
       optimizers, loss scales and the global step; or 'all_but_optimizer' to go
-      on with another optimizer. The other variables are initialized. By name
-      only: to restore some objects, give those alone.
+      on with another optimizer. The other variables are initialized; those of
+      optimizers in `objects` keep their values eagerly. By name only: to
+      restore some objects, give those alone.
     mapping: Variable -> its name in the checkpoint; None to initialize it. A
-      tensor may be for several variables. By name only.
+      tensor may be for several variables. By name only, and not for variables
+      that `what` leaves out.
     missing: 'error', or 'initialize' to initialize variables that the
       checkpoint does not have, instead of an error. Those of Keras's optimizers
       keep their values if the checkpoint is by name.
@@ -107,7 +109,8 @@ def restore(
     )
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
-  _check_mapping(mapping or {})
+  if mapping is not None:
+    _check_mapping(mapping)
   wishes = Wishes(mapping or {}, missing, same_order, cast)
   if variables is None and session is None and objects is None:
     raise ValueError(
@@ -129,31 +132,54 @@ def restore(
       return by_object.restore_objects(session, checkpoint, objects, wishes)
     if has_objects and session is None and what == "all":
       return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
+    left_out: list[Place] = []
     if variables is not None:
       places = list_places(variables)
     elif session is not None:
       places = list_places(_list_global(session))
     else:
-      places = list_places(_objects.list_variables(objects))
+      left_out = eager.list_left_out(objects, what)
+      known = {id(place.variables[0]) for place in left_out}
+      listed = _objects.list_variables(objects)
+      places = list_places(v for v in listed if id(v) not in known)
     _excuse(places, what)
+    _check_left_out([*places, *left_out], wishes.mapping)
     if session is None and objects is not None:
       initial = _objects.find_initial_values(objects)
       for place in places:
         place.initial = initial.get(id(place.variables[0]))
     match_by_name(session, checkpoint, places, wishes, learning_rate)
-    return fill_by_name(session, checkpoint, places)
+    return fill_by_name(session, checkpoint, [*places, *left_out])
 
   return reading.read_consistently(path, attempt)
 
 
 def _check_mapping(mapping: Mapping[str, str | None]) -> None:
-  """Raises a ValueError if a mapping has anything but names."""
+  """Raises a ValueError if a mapping is no dict, or has no names."""
+  if not isinstance(mapping, Mapping):
+    raise ValueError(
+      "mapping must be a dict from a variable's name to its name in the "
+      f"checkpoint, or None, but is {mapping!r}."
+    )
   for here, there in mapping.items():
     if not isinstance(here, str) or not isinstance(there, (str, type(None))):
       raise ValueError(
         "mapping must be a dict from a variable's name to its name in the "
         f"checkpoint, or None, but has {here!r}: {there!r}."
       )
+
+
+def _check_left_out(
+  places: list[Place], mapping: Mapping[str, str | None]
+) -> None:
+  """Raises a ValueError if a mapping names what `what` leaves out."""
+  for place in places:
+    for name in (place.name, *place.further):
+      if place.why and name in mapping:
+        raise ValueError(
+          f"mapping names {name!r}, which {place.why} leaves out: take it out "
+          "of the mapping, or restore more by `what`."
+        )
 
 
 def list_places(variables: _Variables) -> list[Place]:
