@@ -915,8 +915,7 @@ def test_all_but_the_slots_of_an_optimizer(keras, tmp_path):
   """Checks that the loss scale and the steps are restored."""
   old = trained(scaled(V1["adam"]))
   adam = make(keras, "adam")
-  program = ScaledKeras3 if keras == "keras3" else KerasProgram
-  new = program(lambda: wrap(keras, adam()))
+  new = KerasProgram(lambda: wrap(keras, adam()))
   new.train(90, 92)
   path, what = old.save(tmp_path), "all_but_optimizer"
   with pytest.raises(checkpoint.CheckpointError, match=r"iter.* is not in it"):
