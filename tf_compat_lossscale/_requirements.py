@@ -59,7 +59,8 @@ def explain(error: Exception) -> None:
   is_missing = (
     isinstance(error, ImportError) and _get_imported_version() is None
   )
-  if is_missing and name.partition(".")[0] == "tensorflow":
+  # TensorFlow brings google.protobuf, which some modules import before it.
+  if is_missing and name.partition(".")[0] in ("tensorflow", "google"):
     raise ImportError(MISSING, name="tensorflow") from None
 
 
