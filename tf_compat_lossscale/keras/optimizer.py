@@ -329,10 +329,9 @@ class LossScaleOptimizer(
     self.__dict__[_READ] = True
     if not pair_checks.are_zero(pairs):
       logging.warning(
-        "You forgot to call LossScaleOptimizer.get_scaled_loss() and "
-        "LossScaleOptimizer.get_unscaled_gradients() before "
-        "LossScaleOptimizer.apply_gradients(), and nobody read the loss scale: "
-        "small gradients may become 0."
+        "You forgot to call get_scaled_loss() for the loss and "
+        "get_unscaled_gradients() for its gradients: apply_gradients() got "
+        "gradients, but nobody read the loss scale, so small ones may be 0."
       )
 
   def finish_update(self, update: Any, applied: Any) -> Any:
