@@ -437,17 +437,18 @@ def check_powers(
   listed = [
     f"{name} ({keys[name]} in it): {why}" for name, why in wrong.items()
   ]
-  kinds = {names.get_base(name) for name in wrong}
-  shown = {n: key for n, key in keys.items() if names.get_base(n) in kinds}
-  advice = (
-    "Make the optimizers in the order of the program that saved it, or give "
-    "the variables of each optimizer, also its slots, by mapping; "
-    f"{show_mapping(shown)} takes these powers as they are"
-  )
   if trusted is None:
     advice = (
       "Give each optimizer by the name, and with the betas, that it had in the "
       "program that saved it, or restore the other objects alone"
+    )
+  else:
+    kinds = {names.get_base(name) for name in wrong}
+    shown = {n: key for n, key in keys.items() if names.get_base(n) in kinds}
+    advice = (
+      "Make the optimizers in the order of the program that saved it, or give "
+      "the variables of each optimizer, also its slots, by mapping; "
+      f"{show_mapping(shown)} takes these powers as they are"
     )
   raise CheckpointError(
     f"{checkpoint.prefix}: nothing was restored, since powers in it are "
