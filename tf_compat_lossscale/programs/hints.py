@@ -106,7 +106,9 @@ _HINTS = {
   "learn": "Use tf.estimator, or tf.keras.",
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
   "learn.datasets": "Use tf.keras.datasets.",
-  "nn.alpha_dropout": "Use tf.keras.layers.AlphaDropout(1 - keep_prob).",
+  "nn.alpha_dropout": (
+    "Call tf.keras.layers.AlphaDropout(1 - keep_prob) with training=True."
+  ),
   "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
   "opt": "Use an optimizer of tf.compat.v1.train.",
   "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",
