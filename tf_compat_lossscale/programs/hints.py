@@ -69,9 +69,7 @@ _HINTS = {
   ),
   "data.assert_element_shape": "Use tf.ensure_shape in the dataset's map.",
   "data.reduce_dataset": "Use the dataset's method reduce.",
-  "data.sliding_window_batch": (
-    "Use the dataset's method window, then flat_map to batch each window."
-  ),
+  "data.sliding_window_batch": "Use the dataset's window and flat_map.",
   "distribute.TPUStrategy": "Use tf.distribute.TPUStrategy.",
   "estimator": "Use tf.estimator.",
   "ffmpeg": "Use tensorflow_io.audio.",
@@ -96,19 +94,12 @@ _HINTS = {
     "TensorFlow 2.15 tensorflow_addons.image."
   ),
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
-  "layers.bow_encoder": (
-    "Use tf.reduce_mean of tf.nn.embedding_lookup, or "
-    "tf.nn.safe_embedding_lookup_sparse if 0 is padding."
-  ),
-  "layers.embedding_lookup_unique": (
-    "Use tf.nn.embedding_lookup, which returns the same."
-  ),
+  "layers.bow_encoder": "Use tf.nn.safe_embedding_lookup_sparse.",
+  "layers.embedding_lookup_unique": "Use tf.nn.embedding_lookup.",
   "learn": "Use tf.estimator, or tf.keras.",
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
   "learn.datasets": "Use tf.keras.datasets.",
-  "nn.alpha_dropout": (
-    "Call tf.keras.layers.AlphaDropout(1 - keep_prob) with training=True."
-  ),
+  "nn.alpha_dropout": "Use tf.keras.layers.AlphaDropout with training=True.",
   "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
   "opt": "Use an optimizer of tf.compat.v1.train.",
   "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",
