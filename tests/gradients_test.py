@@ -63,6 +63,28 @@ def test_unscale_in_float64_is_exact_to_float64():
   assert grad.numpy()[0] == pytest.approx(1 / 3, rel=1e-15)
 
 
+def test_a_penalty_of_an_unscaled_gradient_trains():
+  w = tf.Variable([2.0, 1.0])
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf.compat.v1.train.GradientDescentOptimizer(0.01), 1024
+  )
+
+  @tf.function
+  def step(real):
+    def compute_loss():
+      with tf.GradientTape() as tape:
+        tape.watch(real)
+        score = gradients.scale(tf.reduce_sum(real * w, axis=1), 1024.0)
+      (grad,) = gradients.unscale([tape.gradient(score, real)], 1024.0)
+      return 5.0 * tf.reduce_mean(tf.reduce_sum(grad**2, axis=1))
+
+    opt.minimize(compute_loss, var_list=[w])
+
+  step(tf.zeros([4, 2]))
+  # The gradient by `real` is w, so that by w is 5 * 2 * w.
+  np.testing.assert_allclose(w, [2 - 0.1 * 2, 1 - 0.1], rtol=1e-6)
+
+
 def test_unscale_of_sparse_and_missing_gradients():
   sparse = tf.IndexedSlices(
     tf.constant([[4.0], [8.0]]), tf.constant([1, 1]), tf.constant([3, 1])

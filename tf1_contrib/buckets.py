@@ -91,7 +91,9 @@ def bucket(
     )
     take = "dequeue_up_to" if allow_smaller_final_batch else "dequeue_many"
     enqueues = [
-      batches.enqueue([tf.constant(i), *_as_list(getattr(queue, take)(size))])
+      batches.enqueue(
+        [tf.constant(i), *tf.nest.flatten(getattr(queue, take)(size))]
+      )
       for i, (queue, size) in enumerate(zip(queues, sizes))
     ]
     tf.train.add_queue_runner(
@@ -184,11 +186,7 @@ def bucket_by_sequence_length(
 
 
 def _list_sizes(name: str, value: Any, count: int) -> list[Any]:
-  """Returns the value of each bucket.
-
-  Raises:
-    ValueError: There are no buckets, or the list is of another length.
-  """
+  """Returns the value of each bucket."""
   if count < 1:
     raise ValueError(f"bucket got num_buckets={count}: give at least 1")
   if not isinstance(value, list | tuple):
@@ -198,11 +196,6 @@ def _list_sizes(name: str, value: Any, count: int) -> list[Any]:
       f"bucket got {name}={value!r} for {count} buckets: give {count} numbers"
     )
   return list(value)
-
-
-def _as_list(value: Any) -> list[Any]:
-  """Returns what a queue gave as a list: of one tensor it gives no list."""
-  return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _fill(

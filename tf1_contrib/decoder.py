@@ -153,12 +153,6 @@ def make_zeros(size: Any, batch: Any, dtype: Any) -> Any:
   return zeros
 
 
-def _map_sizes(function: Any, decoder: Any) -> Any:
-  """Returns a function's value of each size and dtype of a decoder."""
-  sizes, dtypes = decoder.output_size, decoder.output_dtype
-  return tf.nest.map_structure(function, sizes, dtypes)
-
-
 def dynamic_decode(
   decoder: Any,
   output_time_major: bool = False,
@@ -192,7 +186,44 @@ def dynamic_decode(
       variables.set_caching_device(lambda op: op.device)
     # A helper may know its batch size only then.
     finished, inputs, state = decoder.initialize()
-    loop = _Loop(decoder, impute_finished)
+    batch = decoder.batch_size
+    static_batch = tf.get_static_value(tf.convert_to_tensor(batch))
+
+    def make_array(size: Any, dtype: Any) -> Any:
+      shape = None
+      if isinstance(size, tf.TensorShape) and size.rank:
+        shape = tf.TensorShape([static_batch]).concatenate(size)
+      return tf.TensorArray(
+        dtype, size=0, dynamic_size=True, element_shape=shape
+      )
+
+    sizes, dtypes = decoder.output_size, decoder.output_dtype
+    arrays = tf.nest.map_structure(make_array, sizes, dtypes)
+    padding = None
+    if impute_finished:
+      padding = tf.nest.map_structure(
+        lambda size, dtype: make_zeros(size, batch, dtype), sizes, dtypes
+      )
+
+    def step(
+      time: Any, arrays: Any, state: Any, inputs: Any, done: Any, lengths: Any
+    ) -> tuple[Any, ...]:
+      outputs, new_state, inputs, now_done = decoder.step(time, inputs, state)
+      if not decoder.tracks_own_finished:
+        now_done = tf.logical_or(now_done, done)
+      lengths = tf.where(done, lengths, tf.fill(tf.shape(lengths), time + 1))
+      if impute_finished:
+        outputs = tf.nest.map_structure(
+          lambda value, zeros: tf.where(done, zeros, value), outputs, padding
+        )
+        new_state = tf.nest.map_structure(
+          lambda new, old: _keep_if(done, old, new), new_state, state
+        )
+      arrays = tf.nest.map_structure(
+        lambda array, value: array.write(time, value), arrays, outputs
+      )
+      return time + 1, arrays, new_state, inputs, now_done, lengths
+
     if maximum_iterations is not None:
       maximum_iterations = tf.convert_to_tensor(
         maximum_iterations, tf.int32, name="maximum_iterations"
@@ -201,8 +232,8 @@ def dynamic_decode(
     lengths = tf.zeros_like(finished, tf.int32)
     values = tf.while_loop(
       lambda *values: tf.logical_not(tf.reduce_all(values[4])),
-      loop.step,
-      (tf.constant(0), loop.arrays, state, inputs, finished, lengths),
+      step,
+      (tf.constant(0), arrays, state, inputs, finished, lengths),
       parallel_iterations=parallel_iterations,
       maximum_iterations=maximum_iterations,
       swap_memory=swap_memory,
@@ -215,60 +246,6 @@ def dynamic_decode(
     if not output_time_major:
       outputs = tf.nest.map_structure(swap_batch_and_time, outputs)
   return outputs, state, lengths
-
-
-class _Loop:
-  """The body of the loop of `dynamic_decode`.
-
-  Attributes:
-    arrays: Arrays for the outputs.
-  """
-
-  def __init__(self, decoder: Any, impute: bool):
-    self._decoder, self._impute = decoder, impute
-    batch = decoder.batch_size
-    static = tf.get_static_value(tf.convert_to_tensor(batch))
-
-    def make_array(size: Any, dtype: Any) -> Any:
-      shape = None
-      if isinstance(size, tf.TensorShape) and size.rank:
-        shape = tf.TensorShape([static]).concatenate(size)
-      return tf.TensorArray(
-        dtype, size=0, dynamic_size=True, element_shape=shape
-      )
-
-    self.arrays = _map_sizes(make_array, decoder)
-    self._zeros = None
-    if impute:
-      self._zeros = _map_sizes(lambda s, d: make_zeros(s, batch, d), decoder)
-
-  def step(
-    self,
-    time: Any,
-    arrays: Any,
-    state: Any,
-    inputs: Any,
-    finished: Any,
-    lengths: Any,
-  ) -> tuple[Any, ...]:
-    """Returns the values of the loop after a step."""
-    outputs, next_state, inputs, done = self._decoder.step(time, inputs, state)
-    if not self._decoder.tracks_own_finished:
-      done = tf.logical_or(done, finished)
-    lengths = tf.where(finished, lengths, tf.fill(tf.shape(lengths), time + 1))
-    if self._impute:
-      outputs = tf.nest.map_structure(
-        lambda value, zeros: tf.where(finished, zeros, value),
-        outputs,
-        self._zeros,
-      )
-      next_state = tf.nest.map_structure(
-        lambda new, old: _keep_if(finished, old, new), next_state, state
-      )
-    arrays = tf.nest.map_structure(
-      lambda array, value: array.write(time, value), arrays, outputs
-    )
-    return time + 1, arrays, next_state, inputs, done, lengths
 
 
 def _keep_if(finished: Any, old: Any, new: Any) -> Any:

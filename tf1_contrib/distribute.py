@@ -45,14 +45,6 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
     super().__init__(devices, cross_device_ops or cross_tower_ops)
 
 
-class OneDeviceStrategy(tf.distribute.OneDeviceStrategy):
-  """`tf.distribute.OneDeviceStrategy`."""
-
-  def __init__(self, device: Any):
-    """Creates the strategy for a device, by its name."""
-    super().__init__(device)
-
-
 class CollectiveAllReduceStrategy(
   tf.distribute.experimental.MultiWorkerMirroredStrategy
 ):

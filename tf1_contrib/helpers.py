@@ -27,20 +27,24 @@ class Helper:
   "finished" are bools [batch].
   """
 
+  _batch: Any = None
+  _shape: Any = tf.TensorShape([])
+  _dtype: Any = tf.int32
+
   @property
   def batch_size(self) -> Any:
     """The batch size, an int32 of shape []."""
-    raise NotImplementedError
+    return self._batch
 
   @property
   def sample_ids_shape(self) -> Any:
     """The shape of a sample, without the batch."""
-    return tf.TensorShape([])
+    return self._shape
 
   @property
   def sample_ids_dtype(self) -> Any:
     """The dtype of samples."""
-    return tf.int32
+    return self._dtype
 
   def initialize(self, name: str | None = None) -> tuple[Any, Any]:
     """Returns which sequences are finished, and the first inputs."""
@@ -64,27 +68,7 @@ class Helper:
     raise NotImplementedError
 
 
-class _Held(Helper):
-  """A base class for helpers whose properties are set once."""
-
-  _batch: Any = None
-  _shape: Any = tf.TensorShape([])
-  _dtype: Any = tf.int32
-
-  @property
-  def batch_size(self) -> Any:
-    return self._batch
-
-  @property
-  def sample_ids_shape(self) -> Any:
-    return self._shape
-
-  @property
-  def sample_ids_dtype(self) -> Any:
-    return self._dtype
-
-
-class CustomHelper(_Held):
+class CustomHelper(Helper):
   """A helper made of three functions.
 
   Args:
@@ -134,7 +118,7 @@ class CustomHelper(_Held):
     )
 
 
-class TrainingHelper(_Held):
+class TrainingHelper(Helper):
   """A helper whose inputs are given; it samples the best classes.
 
   Args:
@@ -259,7 +243,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     return finished, tf.where(sample_ids > -1, embedded, inputs), state
 
 
-class GreedyEmbeddingHelper(_Held):
+class GreedyEmbeddingHelper(Helper):
   """A helper whose next inputs are the embeddings of the best classes.
 
   Args:
@@ -333,7 +317,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
     return drawn[:, 0]
 
 
-class InferenceHelper(_Held):
+class InferenceHelper(CustomHelper):
   """A helper made of functions, without embeddings.
 
   Args:
@@ -357,29 +341,20 @@ class InferenceHelper(_Held):
     end_fn: Any,
     next_inputs_fn: Any = None,
   ):
-    self._sample, self._end, self._next = sample_fn, end_fn, next_inputs_fn
-    self._shape, self._dtype = tf.TensorShape(sample_shape), sample_dtype
-    self._start = tf.convert_to_tensor(start_inputs, name="start_inputs")
-    self._batch = tf.shape(self._start)[0]
-
-  def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-    return tf.fill([self.batch_size], False), self._start
-
-  def sample(
-    self, time: Any, outputs: Any, state: Any, name: str | None = None
-  ) -> Any:
-    return self._sample(outputs)
-
-  def next_inputs(
-    self,
-    time: Any,
-    outputs: Any,
-    state: Any,
-    sample_ids: Any,
-    name: str | None = None,
-  ) -> tuple[Any, Any, Any]:
-    inputs = sample_ids if self._next is None else self._next(sample_ids)
-    return self._end(sample_ids), inputs, state
+    start = tf.convert_to_tensor(start_inputs, name="start_inputs")
+    self._batch = tf.shape(start)[0]
+    to_inputs = next_inputs_fn or (lambda sample_ids: sample_ids)
+    super().__init__(
+      lambda: (tf.fill([self._batch], False), start),
+      lambda time, outputs, state: sample_fn(outputs),
+      lambda time, outputs, state, sample_ids: (
+        end_fn(sample_ids),
+        to_inputs(sample_ids),
+        state,
+      ),
+      sample_shape,
+      sample_dtype,
+    )
 
 
 def make_embedding_function(embedding: Any) -> Callable[[Any], Any]:

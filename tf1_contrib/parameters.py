@@ -60,20 +60,6 @@ class MutableDenseHashTable(tf.lookup.experimental.DenseHashTable):
     )
 
 
-def defun(
-  func: Callable[..., Any] | None = None,
-  input_signature: Any = None,
-  autograph: bool = True,
-  experimental_autograph_options: Any = None,
-  experimental_relax_shapes: bool = False,
-) -> Any:
-  """Returns `tf.function` of a function, or the decorator."""
-  return function(
-    *(func, input_signature, autograph, experimental_autograph_options),
-    experimental_relax_shapes,
-  )
-
-
 def function(
   func: Callable[..., Any] | None = None,
   input_signature: Any = None,
@@ -90,22 +76,6 @@ def function(
     experimental_autograph_options=experimental_autograph_options,
     reduce_retracing=experimental_relax_shapes,
     jit_compile=experimental_compile,
-  )
-
-
-def make_template(
-  name_: str,
-  func_: Callable[..., Any],
-  create_scope_now_: bool = False,
-  unique_name_: str | None = None,
-  custom_getter_: Any = None,
-  create_graph_function_: bool = False,
-  **kwargs: Any,
-) -> Any:
-  """Returns `tf.make_template`; `create_graph_function_` is not used."""
-  del create_graph_function_
-  return tf.make_template(
-    *(name_, func_, create_scope_now_, unique_name_, custom_getter_), **kwargs
   )
 
 

@@ -25,14 +25,10 @@ def matrix(rows: Any, cols: Any) -> Any:
   return tf.TensorShape([rows, cols])
 
 
-class RegisterShape:
-  """A decorator that does nothing: ops carry their shape functions now."""
-
-  def __init__(self, op_type: str):
-    self._op_type = op_type
-
-  def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
+def RegisterShape(op_type: str) -> Callable[[Any], Any]:
+  """Returns a decorator that does nothing: ops have their shape functions."""
+  del op_type
+  return lambda function: function
 
 
 def register_dense_tensor_like_type(tensor_type: type) -> None:
@@ -103,11 +99,7 @@ def linear(
 
 
 def _list_tensors(args: Any) -> list[Any]:
-  """Returns one tensor or several as a list.
-
-  Raises:
-    ValueError: There is none.
-  """
+  """Returns one tensor or several as a list."""
   listed = isinstance(args, Sequence) and not isinstance(args, str)
   tensors = list(args) if listed else [] if args is None else [args]
   if not tensors:
@@ -116,11 +108,7 @@ def _list_tensors(args: Any) -> list[Any]:
 
 
 def _find_size(tensor: Any) -> int:
-  """Returns the last dimension of a matrix.
-
-  Raises:
-    ValueError: It is no matrix, or the size is not known.
-  """
+  """Returns the last dimension of a matrix."""
   shape = tensor.shape
   if shape.ndims != 2 or tf.compat.dimension_value(shape[1]) is None:
     raise ValueError(

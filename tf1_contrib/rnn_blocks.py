@@ -117,7 +117,6 @@ class LSTMBlockCell(LSTMUnitsCell):
 
 
 def _differentiate_lstm(op: Any, *grads: Any) -> Any:
-  """Returns the gradients of LSTMBlockCell."""
   names = ("x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b")
   values = dict(zip(names, op.inputs))
   results = dict(zip(("i", "cs", "f", "o", "ci", "co"), op.outputs))
@@ -286,7 +285,6 @@ class GRUBlockCellV2(GRUBlockCell):
 
 
 def _differentiate_gru(op: Any, *grads: Any) -> Any:
-  """Returns the gradients of GRUBlockCell."""
   x, h, w_ru, w_c, b_ru, b_c = op.inputs
   r, u, c, _ = op.outputs
   found = tf.raw_ops.GRUBlockCellGrad(

@@ -142,7 +142,6 @@ class HighwayWrapper(_Wrapper):
     return tf.nest.map_structure(self._mix, inputs, outputs), state
 
   def _mix(self, inputs: Any, outputs: Any) -> Any:
-    """Returns the outputs with the inputs mixed in."""
     carry = self._make_gate("carry", inputs, self._bias)
     transform = 1 - carry
     if not self._coupled:

@@ -122,18 +122,6 @@ class HParams:
     if self._hparam_types.pop(name, None) is not None:
       delattr(self, name)
 
-  @staticmethod
-  def from_proto(hparam_def: Any, import_scope: Any = None) -> HParams:
-    """Raises a ValueError: see the constructor."""
-    return HParams(hparam_def or import_scope or "HParams.from_proto")
-
-  def to_proto(self, export_scope: Any = None) -> Any:
-    """Raises a ValueError: the protocol buffer went with tf.contrib."""
-    raise ValueError(
-      "HParams.to_proto: the protocol buffer of hyperparameters went with "
-      "tf.contrib: use to_json() and parse_json()"
-    )
-
   def parse(self, values: str) -> HParams:
     """Sets hyperparameters from a text such as `a=1,b=[2,3]`.
 
@@ -235,11 +223,7 @@ def _check_form(name: str, is_list: bool, value: Any) -> None:
 
 
 def _convert(name: str, kind: type, value: Any) -> Any:
-  """Returns a value, or each value of a list, as a type.
-
-  Raises:
-    ValueError: The value is of another sort of type.
-  """
+  """Returns a value, or each value of a list, as a type."""
   if isinstance(value, list):
     return [_convert(name, kind, element) for element in value]
   if kind in (type(None), type(value)):
@@ -286,7 +270,6 @@ def parse_values(
 
 
 def _split_assignments(text: str) -> Iterator[_Assignment]:
-  """Yields the assignments of a text."""
   at = 0
   while at < len(text):
     match = _ASSIGNMENT.match(text, at)
@@ -299,11 +282,6 @@ def _split_assignments(text: str) -> Iterator[_Assignment]:
 
 
 def _parse(kind: type, assignment: _Assignment) -> Any:
-  """Returns the value, or the list of values, of an assignment.
-
-  Raises:
-    ValueError: A value is not of the type.
-  """
   name, _, written = assignment
   parse: Callable[[str], Any] = _parse_bool if kind is bool else kind
   try:
@@ -326,11 +304,6 @@ def _parse_bool(text: str) -> bool:
 def _add_value(
   found: dict[str, Any], assignment: _Assignment, value: Any
 ) -> None:
-  """Adds the value of an assignment.
-
-  Raises:
-    ValueError: The name has a value, or a list is assigned to an element.
-  """
   name, element, _ = assignment
   if element is not None and isinstance(value, list):
     raise ValueError(f"{name}[{element}] is one element, but got {value}")

@@ -37,7 +37,9 @@ table.
 def format_page() -> str:
   """Returns the text of the page."""
   rows = "".join(map(_format_row, rules.list_rules()))
-  return _HEAD + rows + "".join(map(_format_section, rules.list_rules()))
+  shown: set[str] = set()
+  sections = [_format_section(rule, shown) for rule in rules.list_rules()]
+  return _HEAD + rows + "".join(sections)
 
 
 def _format_row(rule: rules.Rule) -> str:
@@ -47,8 +49,14 @@ def _format_row(rule: rules.Rule) -> str:
   return f"| {link} | {rule.name} | {summary} | {states} |\n"
 
 
-def _format_section(rule: rules.Rule) -> str:
-  """Returns the explanation of a rule, and what its examples change."""
+def _format_section(rule: rules.Rule, shown: set[str]) -> str:
+  """Returns the explanation of a rule, and what its first example changes.
+
+  Args:
+    rule: The rule.
+    shown: The lines of the changes of earlier rules, to which those of this
+      rule are added. A change that shows nothing new is left out.
+  """
   text = re.sub(
     r"\bLS\d{3}\b",
     lambda match: f"[{match[0]}](#{match[0].lower()})",
@@ -56,10 +64,11 @@ def _format_section(rule: rules.Rule) -> str:
   )
   section = f"\n## {rule.code}\n\n**{rule.name}.** {text}\n"
   before, after = rule.examples[0]
-  if before != after:
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    changed = "\n".join(line for line in lines if line[0] in "-+")
-    section += f"\n```diff\n{changed}\n```\n"
+  lines = difflib.ndiff(before.splitlines(), after.splitlines())
+  changed = [line for line in lines if line[0] in "-+"]
+  if not shown.issuperset(changed):
+    shown.update(changed)
+    section += "\n".join(["\n```diff", *changed, "```\n"])
   return section
 
 

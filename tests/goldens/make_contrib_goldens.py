@@ -27,7 +27,7 @@ if not tensorflow.__version__.startswith("1."):
 
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib import crf, cudnn_rnn, data, distribute, framework
-from tensorflow.contrib import layers, learn, lookup, nn, opt, rnn, seq2seq
+from tensorflow.contrib import layers, learn, lookup, opt, rnn, seq2seq
 from tensorflow.contrib import training
 from tensorflow.contrib.rnn.python.ops import core_rnn_cell
 from tensorflow.contrib.seq2seq.python.ops import attention_wrapper
@@ -74,16 +74,6 @@ def numbers_and_pairs():
 
 
 @case
-def data__assert_element_shape():
-    unknown = numbers_and_pairs().map(
-        lambda x, y: (x, tf.placeholder_with_default(y, None)))
-    check = data.assert_element_shape(([], tf.TensorShape([1])))
-    shapes = tf.data.get_output_shapes(unknown.apply(check))
-    return [elements(data.assert_element_shape(tf.TensorShape([]))),
-            elements(check, unknown), np.array(str(shapes))]
-
-
-@case
 def data__batch_and_drop_remainder():
     return elements(data.batch_and_drop_remainder(3), numbers_and_pairs())
 
@@ -93,13 +83,6 @@ def data__padded_batch_and_drop_remainder():
     ragged = tf.data.Dataset.range(5).map(lambda n: tf.fill([n], n))
     return elements(
         data.padded_batch_and_drop_remainder(2, [None], np.int64(-1)), ragged)
-
-
-@case
-def data__sliding_window_batch():
-    return [elements(data.sliding_window_batch(3, window_shift=2)),
-            elements(data.sliding_window_batch(2, 3, window_stride=2)),
-            elements(data.sliding_window_batch(2), numbers_and_pairs())]
 
 
 @case
@@ -159,15 +142,6 @@ def framework__get_placeholders():
     tf.placeholder_with_default(1.0, [])
     found = framework.get_placeholders(tf.get_default_graph())
     return [len(found), found[0] is first, found[1] is second]
-
-
-@case
-def framework__py_func():
-    return framework.py_func(
-        lambda x, scale: {"a": x * scale, "b": (x, x + 1)},
-        [tf.constant([1.0, 2.0])], {"scale": tf.constant(3.0)},
-        {"a": tf.float32, "b": (tf.float32, tf.float32)},
-        {"a": [2], "b": ([2], [2])})
 
 
 @case
@@ -237,25 +211,9 @@ def ids():
 
 
 @case
-def layers__bow_encoder():
-    return [layers.bow_encoder(ids(), 4, 2, scope="sparse"),
-            layers.bow_encoder(ids(), 4, 2, False, scope="dense")]
-
-
-@case
 def layers__embed_sequence():
     return [layers.embed_sequence(ids(), 4, 2),
             layers.embed_sequence(ids(), 4, 2, unique=True, scope="unique")]
-
-
-@case
-def layers__embedding_lookup_unique():
-    whole = tf.get_variable("whole", [5, 2])
-    parts = [tf.get_variable("part%d" % i, [2, 3]) for i in range(2)]
-    many = tf.constant([[[1, 3], [0, 1]], [[2, 2], [3, 0]]])
-    return [layers.embedding_lookup_unique(whole, many),
-            layers.embedding_lookup_unique(parts, ids()),
-            layers.embedding_lookup_unique(parts, ids(), "div")]
 
 
 @case
@@ -848,12 +806,6 @@ def learn__RunConfig():
         options.intra_op_parallelism_threads,
         options.inter_op_parallelism_threads,
         options.gpu_options.per_process_gpu_memory_fraction]
-
-
-@case
-def nn__alpha_dropout():
-    return [nn.alpha_dropout(tf.constant(X), 0.6, seed=3),
-            nn.alpha_dropout(tf.constant(X), tf.constant(0.3), [3, 1, 4], 5)]
 
 
 @case

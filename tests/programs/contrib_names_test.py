@@ -183,6 +183,8 @@ def test_xla_is_where_it_was():
     ("opt.NadamOptimizer", r"tf\.keras\.optimizers\.Nadam"),
     ("opt.python.training.adamax.AdaMaxOptimizer", "optimizers.Adamax"),
     ("opt.MomentumWOptimizer", "extend_with_decoupled_weight_decay"),
+    ("data.sliding_window_batch", "window and flat_map"),
+    ("layers.python.layers.encoders.bow_encoder", "embedding_lookup_sparse"),
     ("image.rotation", r"up to TensorFlow 2\.15 tensorflow_addons\.image"),
     ("opt.NoSuchOptimizer", r"optimizer of tf\.compat\.v1\.train"),
   ],

@@ -315,7 +315,7 @@ def test_stanzas_of_the_documentation(tmp_path):
     Module(f"#{text}") for text in read_stanzas("MODULE.bazel")
   )
   overrides = ("local_path_override", "archive_override", "git_override")
-  assert sum(len(x.find(*overrides)) for x in (first, *others, wheels)) == 4
+  assert sum(len(x.find(*overrides)) for x in (first, *others, wheels)) == 2
   assert [args for args, _ in first.find("register_toolchains")] == [
     (_ENVIRONMENTS_PYTHON,)
   ]

@@ -67,7 +67,9 @@ _HINTS = {
   "crf.crf_multitag_sequence_score": (
     "Add the scores of the allowed tags by tf.reduce_logsumexp."
   ),
+  "data.assert_element_shape": "Use tf.ensure_shape in the dataset's map.",
   "data.reduce_dataset": "Use the dataset's method reduce.",
+  "data.sliding_window_batch": "Use the dataset's window and flat_map.",
   "distribute.TPUStrategy": "Use tf.distribute.TPUStrategy.",
   "estimator": "Use tf.estimator.",
   "ffmpeg": "Use tensorflow_io.audio.",
@@ -84,6 +86,7 @@ _HINTS = {
   "feature_column": "Use tf.feature_column.",
   "framework.assert_scalar_int": "Use tf.debugging.assert_scalar.",
   "framework.get_graph_from_inputs": "Use the attribute graph of a tensor.",
+  "framework.py_func": "Use tf.compat.v1.py_func of flat lists of tensors.",
   "framework.reduce_sum_n": "Use tf.add_n of tf.reduce_sum.",
   "framework.zero_initializer": "Use tf.compat.v1.assign.",
   "image": (
@@ -91,9 +94,12 @@ _HINTS = {
     "TensorFlow 2.15 tensorflow_addons.image."
   ),
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
+  "layers.bow_encoder": "Use tf.nn.safe_embedding_lookup_sparse.",
+  "layers.embedding_lookup_unique": "Use tf.nn.embedding_lookup.",
   "learn": "Use tf.estimator, or tf.keras.",
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
   "learn.datasets": "Use tf.keras.datasets.",
+  "nn.alpha_dropout": "Use tf.keras.layers.AlphaDropout with training=True.",
   "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
   "opt": "Use an optimizer of tf.compat.v1.train.",
   "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",

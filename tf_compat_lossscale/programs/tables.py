@@ -298,10 +298,11 @@ data
   # Names of contrib.data before tf.data, up to 1.4.
   tf.data: Dataset FixedLengthRecordDataset Iterator TFRecordDataset
     TextLineDataset
-  tf1_contrib.data: assert_element_shape batch_and_drop_remainder
-    padded_batch_and_drop_remainder sliding_window_batch sloppy_interleave
+  tf1_contrib.data: batch_and_drop_remainder padded_batch_and_drop_remainder
+    sloppy_interleave
 distribute
-  tf.distribute: CrossDeviceOps ReplicaContext get_loss_reduction
+  tf.distribute: CrossDeviceOps OneDeviceStrategy ReplicaContext
+    get_loss_reduction
     get_replica_context get_strategy has_strategy in_cross_replica_context
     DistributionStrategy=Strategy
   py.distribute.distribute_lib or
@@ -311,7 +312,7 @@ distribute
   py.distribute.step_fn: StandardInputStep
     StandardSingleLossStep Step
   tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
-    OneDeviceStrategy ParameterServerStrategy
+    ParameterServerStrategy
   py.distribute.cross_device_ops: AllReduceCrossDeviceOps
   # Names of 1.12.
   py.distribute.cross_device_ops:
@@ -325,13 +326,14 @@ distributions
     Uniform kl_divergence
 eager
   tf: GradientTape TensorSpec custom_gradient enable_eager_execution
-    executing_eagerly in_eager_mode=executing_eagerly py_func=py_function
+    executing_eagerly in_eager_mode=executing_eagerly make_template
+    py_func=py_function
   py.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
     DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
     set_execution_mode
   tf.train: Checkpoint
-  tf1_contrib.eager: Iterator
-  tf1_contrib.parameters: defun function make_template
+  py.data.ops.iterator_ops: Iterator=OwnedIterator
+  tf1_contrib.parameters: defun=function function
   py.ops.resource_variable_ops: Variable=ResourceVariable
   py.eager.backprop: gradients_function
     implicit_gradients=implicit_grad
@@ -366,7 +368,7 @@ framework
   py.framework.ops: get_name_scope
   py.framework.smart_cond: smart_case smart_cond
     smart_constant_value
-  tf1_contrib.framework: get_placeholders py_func with_same_shape with_shape
+  tf1_contrib.framework: get_placeholders with_same_shape with_shape
   ours.contrib_parameters: remove_squeezable_dimensions
   py.framework.tensor_spec: BoundedTensorSpec
 graph_editor
@@ -382,7 +384,7 @@ layers
   tf_slim.layers.utils: append_tensor_alias convert_collection_to_dict
     gather_tensors_aliases get_tensor_aliases *
   tf.nn: safe_embedding_lookup_sparse
-  tf1_contrib.layers: bow_encoder embed_sequence embedding_lookup_unique
+  tf1_contrib.layers: embed_sequence
 learn
   tf.train: NanLossDuringTrainingError
   tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
@@ -411,7 +413,6 @@ nccl
 nn
   tf.nn: conv1d_transpose
   py.ops.nn_ops: nth_element
-  tf1_contrib.nn: alpha_dropout
 opt
   tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
     LazyAdamOptimizer MovingAverageOptimizer clip_gradients_by_global_norm

@@ -45,7 +45,8 @@ updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 dataset = tf.data.Dataset.range(20).apply(
     tf.contrib.data.map_and_batch(lambda x: x * x, 6, drop_remainder=True))
 dataset = dataset.apply(tf.contrib.data.unbatch())
-dataset = dataset.apply(tf.contrib.data.sliding_window_batch(4, 3))
+windows = dataset.window(4, shift=3, drop_remainder=True)
+dataset = windows.flat_map(lambda window: window.batch(4))
 batch = dataset.make_one_shot_iterator().get_next()
 condition = control_flow_ops.cond(
     tf.constant(True), lambda: tf.constant(1), lambda: tf.constant(2))

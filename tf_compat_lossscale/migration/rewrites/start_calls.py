@@ -53,9 +53,8 @@ From TensorFlow 2.16 on, `tf.keras` is Keras 3, which has no loss scales, no
 `tf.layers` and none of the old optimizers. Keras 2 is the package tf_keras. The
 choice is made when TensorFlow is imported, so the file that starts the program
 must make it first: `tfl.use_keras_2()`. If the program starts in a package
-whose `__init__.py` imports TensorFlow, that file makes the choice, too.
-
-If no file here starts a program, LS206 says what to add.
+whose `__init__.py` imports TensorFlow, that file makes the choice, too. If no
+file here starts a program, LS206 says what to add.
 """,
   (
     """\
