@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 import difflib
+import numbers
 from typing import Any
-from typing import NamedTuple
 
 from absl import logging
 import numpy as np
@@ -41,19 +41,9 @@ _NOT_CORRECTED = (
 )
 _HYPER = "a hyperparameter is the program's"
 _PRODUCT = "computed from the steps: Keras's Nadam has a schedule of momentums"
-_SCHEDULED = "what the schedule gives for that step"
-_AVERAGE = "the weight, whose average starts from it"
-_NO_SUM = "no gradient is accumulated between two steps"
 _LEGACY_PRODUCT = slots.PRODUCTS[0]  # Of the Nadam with `schedule_decay`.
 _FACTOR = "multiplied by {:g}, the negative learning rate"
 _UNFIT = "it does not fit, and nothing was restored"
-
-
-class _Steps(NamedTuple):
-  """A number of steps, and the key that it was found by."""
-
-  number: int
-  key: str
 
 
 def restore_by_name(
@@ -89,40 +79,6 @@ def restore_by_name(
     )
   _objects.list_variables(objects)  # Or an error says that there are none.
   return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
-
-
-def list_left_out(objects: Any, what: str) -> list[Place]:
-  """Returns the places of optimizers' variables that `what` leaves out.
-
-  They keep their values. 'all_but_optimizer' asks for the loss scales and the
-  steps of optimizers, 'weights' for none of their variables.
-  """
-  if what == "all":
-    return []
-  items = list(_objects.walk(objects))
-  paths = {id(item): path for path, item in items}
-  asked: set[int] = set()
-  if what == "all_but_optimizer":
-    asked = set(_objects.find_initial_values(objects))
-    for _, item in items:
-      if _objects.is_keras_optimizer(item):
-        inner = getattr(item, "inner_optimizer", item)
-        asked |= {id(each) for each in _list_counters(item, inner)}
-  found: dict[int, Place] = {}
-  for path, variable in _list_owned(items):
-    if id(variable) not in asked:
-      own = places.get_name(variable)
-      found[id(variable)] = places.make_place(
-        own,
-        variable,
-        further=(paths.get(id(variable), f"{path}/{own}".lstrip("/")),),
-        why=f"what={what!r}",
-        is_kept=True,
-      )
-  for alike in names.group(found.values(), lambda each: each.name).values():
-    for place in alike if alike[1:] else []:
-      place.name = place.further[0]
-  return list(found.values())
 
 
 class _EagerRestore:
@@ -297,6 +253,12 @@ class _EagerRestore:
       The places of the loss scale.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if (vars(inner).get("gradient_accumulation_steps") or 1) > 1:
+      raise CheckpointError(
+        f"{self._checkpoint.prefix}: {path} accumulates gradients, so it does "
+        "not count steps as the program that saved the checkpoint: restore "
+        "into an optimizer without gradient_accumulation_steps"
+      )
     kind = slots.find_kind_of_optimizer(inner) or ""
     left = {id(variable): variable for variable in _list_own(optimizer)}
 
@@ -321,24 +283,11 @@ class _EagerRestore:
         place = add(getattr(optimizer, child))
         place.name, place.spec = scope + name, spec
         scales.append(place)
-    counters = [add(each) for each in _list_counters(optimizer, inner)]
-    steps = self._add_steps(counters, inner, kind) if counters else None
-    rate = self._compute_rate(inner, steps)
+    counters = _list_counters(optimizer, inner)
+    steps = self._add_steps([add(each) for each in counters])
     for weight, role, slot in self._list_slots(inner, kind):
       there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
-      place = add(slot, there)
-      self._fill_slot(place, weight, inner, kind, role, rate)
-    for weight, average in self._list_paired(inner, slots.AVERAGES):
-      key = self._get_key(weight)
-      average_there = f"{key}/{names.AVERAGE}"
-      is_there = average_there in self._sources
-      self._give(
-        add(average),
-        average_there if is_there else key,
-        _SAME if is_there else _AVERAGE,
-      )
-    for _, total in self._list_paired(inner, slots.SUMS):
-      self._set(add(total), 0, "", _NO_SUM)
+      self._fill_slot(add(slot, there), weight, inner, kind, role)
     attributes = {
       id(child): name
       for item in (optimizer, inner)
@@ -349,10 +298,8 @@ class _EagerRestore:
       if name in slots.PRODUCTS and steps is not None:
         decay = float(np.asarray(inner.decay)) if name == _LEGACY_PRODUCT else 1
         beta = float(np.asarray(inner.beta_1))
-        product = slots.compute_nadam_product(beta, decay, steps.number)
-        self._set(place, product, steps.key, _PRODUCT)
-      elif name == slots.CURRENT_RATE and rate is not None and steps:
-        self._set(place, rate, steps.key, _SCHEDULED)
+        product = slots.compute_nadam_product(beta, decay, steps)
+        self._set(place, product, _PRODUCT)
       elif name in slots.HYPERPARAMETERS:
         place.is_kept, place.why = True, _HYPER
       else:
@@ -360,13 +307,7 @@ class _EagerRestore:
     return scales
 
   def _fill_slot(
-    self,
-    place: Place,
-    weight: Place,
-    inner: Any,
-    kind: str,
-    role: str,
-    rate: float | None,
+    self, place: Place, weight: Place, inner: Any, kind: str, role: str
   ) -> None:
     """Decides on a slot of one of Keras's optimizers."""
     own = place.further[1]
@@ -376,14 +317,12 @@ class _EagerRestore:
     found = self._named.find(self._get_key(weight), kind).get(role)
     is_sum = kind == "Momentum"
     if is_sum and found is None and vars(inner).get("momentum") == 0:
-      self._set(place, 0, "", "the momentum is 0")
+      self._set(place, 0, "the momentum is 0")
       return
-    if is_sum and rate is None:
-      raise CheckpointError(
-        f"{self._checkpoint.prefix}: nothing tells the learning rate, by "
-        f"which {place.name} must be multiplied: give learning_rate"
-      )
-    self._give(place, found, _SAME, -rate if is_sum and rate else 1.0)
+    factor = 1.0
+    if is_sum and (found or self._is_mapped(place)):
+      factor = -self._find_rate(inner, place)
+    self._give(place, found, _SAME, factor)
     is_bert = found is not None and names.get_base(found) in slots.OWN_NAMES
     if is_bert and _NOT_CORRECTED not in self._notes:
       self._notes.append(_NOT_CORRECTED)
@@ -406,16 +345,12 @@ class _EagerRestore:
     if misfit:
       raise places.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
 
-  def _set(self, place: Place, value: float, key: str, why: str) -> None:
-    """Gives a place a value that was computed from a tensor, or ""."""
+  def _set(self, place: Place, value: float, why: str) -> None:
+    """Gives a place a value, unless the caller's mapping gives a tensor."""
     if self._is_mapped(place):
-      return
-    source = Source(key, place.spec, value)
-    if key:
-      place.take(source, why)
+      self._give(place, None, "")
     else:
-      place.why = why
-      place.initial = lambda: source.read(self._checkpoint)
+      place.take(Source("", place.spec, value), why)
 
   def _list_slots(
     self, inner: Any, kind: str
@@ -443,15 +378,8 @@ class _EagerRestore:
       if id(weight) in by_id:
         yield by_id[id(weight)], variable
 
-  def _add_steps(
-    self, counters: list[Place], inner: Any, kind: str
-  ) -> _Steps | None:
-    """Decides on an optimizer's counters of steps, of which its own is last.
-
-    Returns:
-      The steps, if they are known.
-    """
-    own = counters[-1]
+  def _add_steps(self, counters: list[Place]) -> int | None:
+    """Gives an optimizer's counters their number of steps; returns that."""
     named = [
       n for n in self._sources if names.split_scope(n)[1] == "global_step"
     ]
@@ -462,81 +390,24 @@ class _EagerRestore:
     ]
     likely += named if len(named) == 1 else []
     key = next((name for name in likely if name in self._sources), None)
-    counted = self._count_steps(inner, kind)
-    factor = vars(inner).get("gradient_accumulation_steps") or 1
-    if key is not None:
-      source = self._sources[key]
-      steps = _Steps(int(source.read(self._checkpoint).item()), source.key)
-      if counted and abs(counted.number - steps.number) > 1:
-        self._notes.append(
-          f"the optimizer's {counted.key} has counted {counted.number} steps, "
-          f"but {key} is {steps.number}: Keras goes by the latter alone, so "
-          "its next steps have another size"
-        )
-    elif counted:
-      steps = counted
-      self._notes.append(
-        f"{counters[0].name} is {steps.number}, as {steps.key} shows"
-      )
-    elif kind and kind not in slots.CORRECTED:
-      steps = _Steps(0, "")
-      self._notes.append(
-        f"{counters[0].name} starts from 0, since there is no global_step"
-      )
-    else:
+    if key is None:
       return None
     for each in counters:
-      if key is not None and (factor == 1 or each is not own):
-        self._give(each, key, "" if key == each.further[1] else _SAME)
-      else:
-        number = steps.number * (factor if each is own else 1)
-        self._set(each, number, steps.key, _SAME)
-    if factor > 1:
-      self._notes.append(
-        f"{own.name} is {factor} times the steps, since the optimizer "
-        f"accumulates {factor} gradients for each step"
-      )
-    return steps
+      self._give(each, key, "" if key == each.further[1] else _SAME)
+    return int(self._sources[key].read(self._checkpoint).item())
 
-  def _count_steps(self, inner: Any, kind: str) -> _Steps | None:
-    """Returns the steps that the powers of the only Adam show."""
-    betas, values, keys = {}, {}, {}
-    for base in (
-      ("beta2_power", "beta1_power") if kind in slots.CORRECTED else ()
-    ):
-      found = [
-        name
-        for name, source in self._sources.items()
-        if names.get_base(name) == base and names.is_power(name, source.spec)
-      ]
-      beta = getattr(inner, f"beta_{base[4]}", None)
-      if len(found) == 1 and beta is not None:
-        source = self._sources[found[0]]
-        values[base] = source.read(self._checkpoint).item()
-        betas[base], keys[base] = float(np.asarray(beta)), source.key
-    if places.find_wrong_powers(betas, values):
-      return None  # The program has other betas.
-    for base, value in values.items():
-      count = slots.count_steps(value, betas[base])
-      if count is not None:
-        return _Steps(count, keys[base])
-    return None
-
-  def _compute_rate(self, inner: Any, steps: _Steps | None) -> float | None:
-    """Returns the learning rate of the next step; None if it is unknown."""
-    if self._rate is not None:
-      return self._rate
-    schedule = optimizer_states.find_rate(inner)
-    if schedule is not None:
-      if steps is None:
-        return None
-      factor = vars(inner).get("gradient_accumulation_steps") or 1
-      return schedule(steps.number * factor + factor - 1)
-    rate = float(np.asarray(inner.learning_rate))
-    decay = getattr(inner, "decay", None)
-    if hasattr(inner, "get_slot_names") and decay is not None:
-      rate /= 1 + float(np.asarray(decay)) * (steps.number if steps else 0)
-    return rate
+  def _find_rate(self, inner: Any, place: Place) -> float:
+    """Returns the learning rate with which training goes on."""
+    config = inner.get_config()
+    rate = self._rate or config.get("learning_rate")
+    # A schedule or a decay changes the rate with the steps.
+    is_fixed = self._rate or not config.get("decay")
+    if isinstance(rate, numbers.Real) and is_fixed and float(rate) > 0:
+      return float(rate)
+    raise CheckpointError(
+      f"{self._checkpoint.prefix}: nothing tells the learning rate, by which "
+      f"{place.name} must be multiplied: give learning_rate"
+    )
 
   def _translate_mapping(self) -> dict[str, str | None]:
     """Returns the caller's mapping, from the names of places to names.

@@ -258,16 +258,10 @@ class _Naming:
   def _find_rate(self, saved: _Saved, name: str, there: str) -> float:
     """Returns the positive rate with which training goes on."""
     rate = self._rate
-    if rate is None:
-      found = [
-        self._read(saved.children.get(n))
-        for n in (slots.CURRENT_RATE, "learning_rate", "_learning_rate")
-      ]
-      rate = next((each for each in found if each is not None), None)
-      decay = self._read(saved.children.get("decay"))
-      steps = self._read(saved.counter)
-      if rate is not None and decay and steps:
-        rate /= 1 + decay * steps
+    if rate is None and not self._read(saved.children.get("decay")):
+      for child in ("learning_rate", "_learning_rate"):
+        if rate is None:
+          rate = self._read(saved.children.get(child))
     if rate is None or not 0 < rate < math.inf:
       raise CheckpointError(
         f"{self._checkpoint.prefix}: nothing tells the learning rate, by which "

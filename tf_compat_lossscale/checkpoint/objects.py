@@ -125,7 +125,7 @@ def walk(objects: Any) -> Iterator[tuple[str, Any]]:
   Raises:
     ValueError: The objects have no variables.
   """
-  root, attached = find_root(make_trackable(objects))
+  root, attached = find_root(objects)
   queue = collections.deque([("", root, attached)])
   seen: dict[int, Any] = {}  # With the objects, so that no `id` is used again.
   while queue:
@@ -169,8 +169,9 @@ def make_trackable(objects: Any) -> Any:
   )
 
 
-def find_root(item: Any) -> tuple[Any, dict[str, Any]]:
+def find_root(objects: Any) -> tuple[Any, dict[str, Any]]:
   """Returns the root of a checkpoint's objects, and its further children."""
+  item = make_trackable(objects)
   if not isinstance(item, CHECKPOINTS):
     return item, {}
   children = list_children(item)

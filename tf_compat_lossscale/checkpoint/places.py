@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import session_values
+from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
@@ -240,7 +241,6 @@ def fill(
   keys: Collection[str] = (),
   notes: Iterable[str] = (),
   rules: Iterable[tuple[Any, Any]] = (),
-  before: Callable[[], None] | None = None,
 ) -> Report:
   """Reads the values of all places, then assigns them.
 
@@ -252,7 +252,6 @@ def fill(
     keys: What the places could get, so that the report lists what is unused.
     notes: What the report says besides.
     rules: Further variables and their values, which the report leaves out.
-    before: Called directly before the first assignment.
 
   Returns:
     The source of each value.
@@ -277,7 +276,6 @@ def fill(
   )
   values = [*_read_values(checkpoint, places), *rules]
   fresh: list[Any] = []
-  kept: list[Any] = []
   for place in places:
     label = place.label or place.name
     if place.source is not None:
@@ -288,7 +286,6 @@ def fill(
         report.restored[label] = place.source.key
     elif place.is_kept:
       report.kept[label] = place.why
-      kept += place.variables
     elif place.initial is not None or session is not None:
       report.initialized[label] = place.why
       if place.initial is not None:
@@ -297,12 +294,8 @@ def fill(
         fresh += place.variables
     else:
       report.kept[label] = f"{place.why}, and its initial value is not known"
-      kept += place.variables
   if session is None:
     checkpoint.check_current()
-    if before is not None:
-      values += [(each, tf.identity(each)) for each in kept]
-      before()
     for variable, value in values:
       variable.assign(value)
     return report
@@ -339,11 +332,12 @@ def _try_initial_values(
   others = {get_name(variable) for variable in [*restored, *fresh]}
   inputs = [variable.initializer.inputs[1:2] for variable in fresh]
   ops = [tensor.op for (tensor,) in filter(None, map(list, inputs))]
-  _run_initial(
-    session,
-    [op for op in ops if not _depends_on(op, others)],
-    f"{checkpoint.prefix}: nothing was restored",
-  )
+  ops = [
+    op
+    for op in ops
+    if others.isdisjoint(each.name for each in graphs.list_ancestors([op]))
+  ]
+  _run_initial(session, ops, f"{checkpoint.prefix}: nothing was restored")
 
 
 def _run_initial(
@@ -362,20 +356,6 @@ def _run_initial(
       f"{what}, since an initial value cannot be computed: "
       + " ".join(lines[:2])
     ) from error
-
-
-def _depends_on(op: tf.Operation, variables: Collection[str]) -> bool:
-  """Returns whether an op depends on a variable, by the name of its op."""
-  stack, seen = [op], {op.name}
-  while stack:
-    each = stack.pop()
-    if each.name in variables:
-      return True
-    for other in (*each.control_inputs, *(t.op for t in each.inputs)):
-      if other.name not in seen:
-        seen.add(other.name)
-        stack.append(other)
-  return False
 
 
 def _read_values(

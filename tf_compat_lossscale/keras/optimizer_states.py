@@ -6,52 +6,14 @@ Keras 2 is imported only if an optimizer is of Keras 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-import functools
 import sys
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import which_keras
-
-_SCHEDULE = "LearningRateSchedule"
-
-
-def find_rate(optimizer: Any) -> Callable[[int], float] | None:
-  """Returns what computes an optimizer's learning rate.
-
-  Args:
-    optimizer: An optimizer of any Keras, no wrapper.
-
-  Returns:
-    A function of the step; None if the learning rate is a variable or a number.
-  """
-  keras2 = _find_keras_2(optimizer)
-  if keras2:
-    held = [keras2.find_learning_rate(optimizer)]
-  else:
-    held = list(vars(optimizer).values())
-  for value in held:
-    if any(cls.__name__ == _SCHEDULE for cls in type(value).__mro__):
-      return functools.partial(_compute, value)
-  if keras2:
-    function: Any = held[0]
-    if not callable(function) or isinstance(function, tf.Variable):
-      return None
-    return lambda _: float(function())
-  rate = getattr(optimizer, "learning_rate", None)
-  if rate is None or hasattr(rate, "assign"):
-    return None
-  return lambda _: float(np.asarray(optimizer.learning_rate))
-
-
-def _compute(schedule: Any, step: int) -> float:
-  """Returns the learning rate that a schedule gives for a step."""
-  return float(np.asarray(schedule(tf.constant(step, tf.int64))))
 
 
 def is_built(optimizer: Any) -> bool:
@@ -60,13 +22,6 @@ def is_built(optimizer: Any) -> bool:
   if keras2:
     return bool(keras2.has_weights(optimizer))
   return bool(getattr(optimizer, "built", True))
-
-
-def forget_children(optimizer: Any) -> None:
-  """Makes an optimizer of Keras 2 list its variables anew."""
-  keras2 = _find_keras_2(optimizer)
-  if keras2:
-    keras2.forget_children(optimizer)
 
 
 def pair_list(
