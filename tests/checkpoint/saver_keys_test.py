@@ -237,23 +237,6 @@ def test_one_meta_graph_twice(tmp_path):
       assert read(f"{scope}/w").tolist() == average.tolist()
 
 
-@_kinds
-def test_variables_in_no_collection(resource, tmp_path):
-  path, (_, average) = save_all(tmp_path, resource)
-  with tf.Graph().as_default():
-    mapping, *_ = averaged(resource, scale=True)
-    saver = tf1.train.Saver(mapping)
-    meta_graph = saver.export_meta_graph(collection_list=[])
-  with imported(meta_graph, path) as saver:
-    assert not tf1.global_variables()
-    assert set(saver.last_report.initialized) == {
-      "current_loss_scale",
-      "good_steps",
-    }
-    assert read("w").tolist() == average.tolist()
-    assert read("current_loss_scale") == 8
-
-
 def test_what_is_no_variable(tmp_path):
   def build(scale):
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)

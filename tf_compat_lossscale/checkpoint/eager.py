@@ -6,7 +6,6 @@ The optimizers may be TensorFlow 1's or Keras's; `slots` has the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 import difflib
@@ -111,7 +110,12 @@ class _EagerRestore:
       if isinstance(item, tf.compat.v1.train.Optimizer):
         inner = list(optimizer_kinds.walk(item))[-1]
         self._v1[self._paths.get(id(inner), path)] = inner
-    known = {id(variable) for _, variable in _list_owned(items)}
+    known: set[int] = set()
+    for _, optimizer in keras:
+      listed = optimizer_states.list_variables(optimizer)
+      known |= {id(variable) for _, variable in listed}
+    for optimizer in self._v1.values():
+      known |= set(map(id, tf_optimizers.list_variables(optimizer)))
     self._weights = [
       self._make_place(item, path)
       for path, item in items
@@ -189,20 +193,19 @@ class _EagerRestore:
     done: set[int] = set()
     undecided: list[Undecided] = []
     for weight in self._weights:
-      made: list[tuple[str, int, Place]] = []  # With the slot's name, number.
+      made: list[Place] = []
       for path, optimizer in self._v1.items():
-        own = tf_optimizers.get_name(optimizer)
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
           if slot is not None and id(slot) not in done:
             done.add(id(slot))
             there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
-            place = self._make_place(slot, there)
-            made.append((*_split(place.name, own), place))
-      for base, members in names.group(made, lambda each: each[0]).items():
-        listed = [p for _, _, p in sorted(members, key=lambda each: each[1])]
-        undecided += self._name_slots(weight, base, listed)
-        self._places += listed
+            made.append(self._make_place(slot, there))
+      self._places += made
+      made.sort(key=lambda place: names.get_number(place.name))
+      by_base = names.group(made, lambda place: names.get_base(place.name))
+      for base, members in by_base.items():
+        undecided += self._name_slots(weight, base, members)
     if undecided:
       raise places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
     for path, optimizer in self._v1.items():
@@ -226,9 +229,7 @@ class _EagerRestore:
     """
     key = self._get_key(weight)
     there = [
-      name
-      for name in self._named.list_all(key)
-      if _split(name, base)[0] == base
+      name for name in self._named.list_all(key) if names.get_base(name) == base
     ]
     if {place.name for place in members} == set(there):
       return
@@ -240,7 +241,7 @@ class _EagerRestore:
       if left:
         yield Undecided(left, there)
       return
-    there.sort(key=lambda name: _split(name, base)[1])
+    there.sort(key=names.get_number)
     numbers = range(len(members))
     there = there or [f"{key}/{names.add_number(base, i)}" for i in numbers]
     for place, name in zip(members, there):
@@ -260,7 +261,11 @@ class _EagerRestore:
         "into an optimizer without gradient_accumulation_steps"
       )
     kind = slots.find_kind_of_optimizer(inner) or ""
-    left = {id(variable): variable for variable in _list_own(optimizer)}
+    weights = {id(each.variables[0]): each for each in self._weights}
+    left = {
+      id(variable): (name, variable)
+      for name, variable in optimizer_states.list_variables(optimizer)
+    }
 
     def add(variable: Any, there: str = "") -> Place:
       there = there or f"{path}/{places.get_name(variable)}"
@@ -283,18 +288,21 @@ class _EagerRestore:
         place = add(getattr(optimizer, child))
         place.name, place.spec = scope + name, spec
         scales.append(place)
-    counters = _list_counters(optimizer, inner)
-    steps = self._add_steps([add(each) for each in counters])
-    for weight, role, slot in self._list_slots(inner, kind):
-      there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
-      self._fill_slot(add(slot, there), weight, inner, kind, role)
-    attributes = {
-      id(child): name
-      for item in (optimizer, inner)
-      for name, child in _objects.list_children(item).items()
-    }
-    for variable in list(left.values()):
-      place, name = add(variable), attributes.get(id(variable), "")
+    listed = list(left.values())
+    steps = self._add_steps(
+      [add(each) for name, each in listed if name in slots.COUNTERS]
+    )
+    variables = [each.variables[0] for each in self._weights]
+    lists = slots.LISTS.get(kind, {})
+    for each, role, slot in optimizer_states.list_slots(
+      inner, variables, lists
+    ):
+      if id(each) in weights:
+        weight = weights[id(each)]
+        there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
+        self._fill_slot(add(slot, there), weight, inner, kind, role)
+    for name, variable in list(left.values()):
+      place = add(variable)
       if name in slots.PRODUCTS and steps is not None:
         decay = float(np.asarray(inner.decay)) if name == _LEGACY_PRODUCT else 1
         beta = float(np.asarray(inner.beta_1))
@@ -351,32 +359,6 @@ class _EagerRestore:
       self._give(place, None, "")
     else:
       place.take(Source("", place.spec, value), why)
-
-  def _list_slots(
-    self, inner: Any, kind: str
-  ) -> Iterator[tuple[Place, str, Any]]:
-    """Yields (weight, role, slot) of one of Keras's optimizers."""
-    for role, attribute in slots.LISTS.get(kind, {}).items():
-      if hasattr(inner, "get_slot_names"):
-        for weight in self._weights:
-          slot = _objects.get_slot(inner, weight.variables[0], role)
-          if slot is not None:
-            yield weight, role, slot
-      else:
-        for weight, slot in self._list_paired(inner, attribute):
-          yield weight, role, slot
-
-  def _list_paired(
-    self, inner: Any, attribute: str
-  ) -> Iterator[tuple[Place, Any]]:
-    """Yields (weight, variable) of a list of a newer optimizer of Keras."""
-    by_id = {id(each.variables[0]): each for each in self._weights}
-    weights = [each.variables[0] for each in self._weights]
-    for weight, variable in optimizer_states.pair_list(
-      inner, attribute, weights
-    ):
-      if id(weight) in by_id:
-        yield by_id[id(weight)], variable
 
   def _add_steps(self, counters: list[Place]) -> int | None:
     """Gives an optimizer's counters their number of steps; returns that."""
@@ -498,55 +480,3 @@ class _EagerRestore:
       )
     self._notes.append(f"{message}, and {why}")
     logging.warning("%s: %s", self._checkpoint.prefix, self._notes[-1])
-
-
-def _split(name: str, own: str) -> tuple[str, int]:
-  """Splits scope and number from a slot's name: `w/Adam_1` -> `Adam`, 1.
-
-  Args:
-    name: The slot's name.
-    own: The optimizer's name, which may end in a number.
-  """
-  last = names.split_scope(name)[1]
-  rest = last.removeprefix(own)
-  if last.startswith(own) and (not rest or rest[1:].isdecimal()):
-    return own, int(rest[1:] or 0)
-  return names.split_number(last)
-
-
-def _list_owned(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-  """Yields the variables of all optimizers, with the optimizers' paths.
-
-  Loss scales that wrappers of TensorFlow 1's optimizers have are not among
-  them: they are objects of their own.
-  """
-  for path, item in items:
-    own: list[Any] = []
-    if _objects.is_keras_optimizer(item):
-      own = _list_own(item)
-    elif isinstance(item, tf.compat.v1.train.Optimizer):
-      inner = list(optimizer_kinds.walk(item))[-1]
-      own = tf_optimizers.list_variables(inner)
-    yield from ((path, variable) for variable in own)
-
-
-def _list_own(optimizer: Any) -> list[Any]:
-  """Returns the variables of one of Keras's optimizers, without weights."""
-  inner = getattr(optimizer, "inner_optimizer", optimizer)
-  found = [*_list_counters(optimizer, inner)]
-  for item in (optimizer, inner):
-    listed = item.variables
-    found += listed() if callable(listed) else listed
-    found += filter(_objects.is_variable, _objects.list_children(item).values())
-  return list({id(variable): variable for variable in found}.values())
-
-
-def _list_counters(optimizer: Any, inner: Any) -> list[Any]:
-  """Returns the counters of steps of an optimizer; its own comes last."""
-  found = [
-    child
-    for item in (optimizer, inner)
-    for name, child in _objects.list_children(item).items()
-    if name in slots.COUNTERS
-  ]
-  return list({id(variable): variable for variable in found}.values())

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import dataclasses
 import functools
 from typing import Any
 from typing import NamedTuple
@@ -24,7 +23,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core.tf import tracking
 
 _ASSIGNS = {"Assign", "AssignVariableOp"}
-_VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
 # Ops that group the ops of a restore.
 _GROUPS = {"NoOp", "Identity"}
 # Ops between the op that reads a tensor and the op that assigns the tensor.
@@ -40,25 +38,11 @@ class Saved(NamedTuple):
     variables: Key -> the variable, or the parts of a partitioned variable, in
       the order of creation; or a list of variables with their own names.
     others: The keys or names of other objects, such as tables, and of variables
-      that are not assigned the value as it is.
+      that are in no collection or not assigned the value as it is.
   """
 
   variables: Mapping[str, Any] | list[Any]
   others: list[str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Uncollected:
-  """A variable that is in no collection of its graph.
-
-  The class has the attributes of `tf.Variable` that a restore needs.
-  """
-
-  name: str
-  shape: tf.TensorShape
-  dtype: tf.DType
-  initializer: tf.Operation
-  trainable: bool = False
 
 
 class _UnknownKeys(Exception):
@@ -92,7 +76,7 @@ def find_saved(
         tensor = tensor.op.inputs[0]
       variable = None
       if tensor is not None and tensor.op.type == _READER:
-        variable = _find_variable(op.inputs[0].op, known)
+        variable = known.get(op.inputs[0].op.name)
       if tensor is None or variable is None:
         others.update(dict.fromkeys(_find_keys(op, list_reads)))
         continue
@@ -145,23 +129,6 @@ def _find_keys(
       elif tensor.op not in seen:
         seen.add(tensor.op)
         stack.append(tensor.op)
-
-
-def _find_variable(op: tf.Operation, known: dict[str, Any]) -> Any:
-  """Returns the variable of an op; None if the graph does not show it."""
-  if op.name not in known and op.type in _VARIABLES:
-    try:
-      initializer = op.graph.get_operation_by_name(f"{op.name}/Assign")
-    except KeyError:
-      return None
-    if initializer.type in _ASSIGNS and initializer.inputs[0].op is op:
-      known[op.name] = Uncollected(
-        op.outputs[0].name,
-        tf.TensorShape(op.get_attr("shape")),
-        tf.as_dtype(op.get_attr("dtype")),
-        initializer,
-      )
-  return known.get(op.name)
 
 
 def _list_collected(graph: tf.Graph) -> dict[str, Any]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import sys
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core.tf import tracking
 
 
 def is_built(optimizer: Any) -> bool:
@@ -24,26 +26,57 @@ def is_built(optimizer: Any) -> bool:
   return bool(getattr(optimizer, "built", True))
 
 
-def pair_list(
-  optimizer: Any, attribute: str, weights: Iterable[Any]
-) -> Iterator[tuple[Any, Any]]:
-  """Yields (weight, variable) of a list that a newer optimizer has.
+def list_variables(optimizer: Any) -> list[tuple[str, Any]]:
+  """Returns the variables of an optimizer and its wrapper, without weights.
+
+  Returns:
+    Pairs of an attribute, "" if none is the variable, and the variable. Those
+    of the wrapper come first.
+  """
+  found: dict[int, tuple[str, Any]] = {}
+  for item in (optimizer, getattr(optimizer, "inner_optimizer", optimizer)):
+    listed = item.variables
+    for variable in listed() if callable(listed) else listed:
+      found.setdefault(id(variable), ("", variable))
+    for name, child in tracking.list_children(item).items():
+      if is_variable(child):
+        found[id(child)] = name, child
+  return list(found.values())
+
+
+def list_slots(
+  optimizer: Any, weights: Iterable[Any], lists: Mapping[str, str]
+) -> Iterator[tuple[Any, str, Any]]:
+  """Yields (weight, role, slot).
 
   Args:
     optimizer: An optimizer of any Keras, no wrapper.
-    attribute: The attribute that has the list.
-    weights: The weights that may have a variable in it. Keras 3 knows them.
+    weights: The weights that may have a slot. Keras 3 knows them.
+    lists: Role -> the attribute that newer optimizers have. Legacy optimizers
+      call a slot by its role.
   """
-  listed = getattr(optimizer, attribute, None) or []
   keras2 = _find_keras_2(optimizer)
-  if not keras2:
+  if keras2 is None:
     weights = optimizer._trainable_variables
-    yield from ((w, v) for w, v in zip(weights, listed) if v is not None)
-    return
-  for weight in weights:
-    number = keras2.find_index(optimizer, weight)
-    if number is not None and number < len(listed):
-      yield weight, listed[number]
+  for role, attribute in lists.items():
+    listed = getattr(optimizer, attribute, None) or []
+    for number, weight in enumerate(weights):
+      if hasattr(optimizer, "get_slot_names"):
+        slot = keras2.find_slots(optimizer, weight).get(role)
+      else:
+        index = keras2.find_index(optimizer, weight) if keras2 else number
+        is_there = index is not None and index < len(listed)
+        slot = listed[index] if is_there else None
+      if slot is not None:
+        yield weight, role, slot
+
+
+def is_variable(item: Any) -> bool:
+  """Returns whether an object is a variable of TensorFlow or of Keras 3."""
+  keras_3 = ("assign", "shape", "dtype", "path", "_serialize_to_tensors")
+  return isinstance(item, tf.Variable) or all(
+    hasattr(item, name) for name in keras_3
+  )
 
 
 def count_products(optimizer: Any) -> None:
