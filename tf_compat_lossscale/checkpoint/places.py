@@ -25,7 +25,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import session_values
-from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
@@ -303,59 +302,21 @@ def fill(
     assignments = session_values.plan(
       (variable, np.asarray(value)) for variable, value in values
     )
+    session_values.try_to_initialize(session, fresh, [v for v, _ in values])
   except ValueError as error:
     raise CheckpointError(
-      f"{error}; restore the variable with tf.compat.v1.train.Saver"
-    ) from None
-  _try_initial_values(session, checkpoint, fresh, [v for v, _ in values])
+      f"{checkpoint.prefix}: nothing was restored: {error}"
+    ) from error
   checkpoint.check_current()
   session_values.run(session, assignments)
-  # An initial value may be made of a variable that was restored.
-  _run_initial(
-    session,
-    [variable.initializer for variable in fresh],
-    f"{checkpoint.prefix}: its values were restored, but not all others",
-  )
-  return report
-
-
-def _try_initial_values(
-  session: tf.compat.v1.Session,
-  checkpoint: Checkpoint,
-  fresh: Sequence[Any],
-  restored: Sequence[Any],
-) -> None:
-  """Computes initial values, so that a failure shows before any assignment.
-
-  Those made of variables that are restored or initialized have to wait.
-  """
-  others = {get_name(variable) for variable in [*restored, *fresh]}
-  inputs = [variable.initializer.inputs[1:2] for variable in fresh]
-  ops = [tensor.op for (tensor,) in filter(None, map(list, inputs))]
-  ops = [
-    op
-    for op in ops
-    if others.isdisjoint(each.name for each in graphs.list_ancestors([op]))
-  ]
-  _run_initial(session, ops, f"{checkpoint.prefix}: nothing was restored")
-
-
-def _run_initial(
-  session: tf.compat.v1.Session, ops: list[tf.Operation], what: str
-) -> None:
-  """Runs ops that compute initial values."""
-  try:
-    session.run(ops)
-  except Exception as error:  # A program's own code may run in it.
-    # The place of the op's definition comes first, then the reason.
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    for i, line in enumerate(lines):
-      if line.startswith("Node: "):
-        lines = lines[i : i + 2]
+  try:  # An initial value may be made of a variable that was restored.
+    session_values.initialize(session, fresh)
+  except ValueError as error:
     raise CheckpointError(
-      f"{what}, since an initial value cannot be computed: "
-      + " ".join(lines[:2])
+      f"{checkpoint.prefix}: its values were restored, but not all others: "
+      f"{error}"
     ) from error
+  return report
 
 
 def _read_values(
