@@ -267,7 +267,6 @@ class _Walk:
       place.keys.setdefault(key, step.proof)
 
   def _list_steps(self, step: _Step) -> Iterator[_Step]:
-    """Yields what is below an object."""
     item, number = step.item, step.number
     here, there = _lay_out(item, _objects, item), _Layout({}, (), ())
     if number is not None:
@@ -333,7 +332,6 @@ class _Walk:
       self.rules += follow(self._graph.nodes, self._graph.children[number])
 
   def _add_slots(self) -> None:
-    """Adds the slots that optimizers have."""
     weights = [p for p in self.places.values() if _SLOT not in p.name]
     for owner in self.owners.values():
       listed = owner.optimizer.get_slot_names() if owner.has_slots else []
@@ -355,8 +353,6 @@ class _Walk:
 
 
 class _ObjectRestore:
-  """A restore of one checkpoint into objects."""
-
   def __init__(
     self, session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
   ) -> None:
@@ -377,7 +373,6 @@ class _ObjectRestore:
     self._notes: list[str] = []
 
   def run(self) -> Report:
-    """Restores the checkpoint; returns the report."""
     if not self._initializes:
       self._problems += [
         f"{path} is not built, and lacks variables that are in it: call it "
@@ -534,22 +529,10 @@ class _ObjectRestore:
 def restore_objects(
   session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
 ) -> Report:
-  """Restores a checkpoint by object.
+  """Restores a checkpoint by object, as `restoring.restore` says.
 
-  Args:
-    session: The session; None when eager.
-    checkpoint: The checkpoint.
-    objects: A trackable, a list or a tuple, or a dict of these by name.
-    wishes: What the caller decided: `missing` and `cast`. A loss scale is
-      initialized in any case if the checkpoint has none for its optimizer.
-
-  Returns:
-    The source of each value, of all variables that the objects have now.
-
-  Raises:
-    CheckpointError: The checkpoint does not fit, or is damaged. No variable is
-      assigned then.
-    ValueError: A session is needed, or the objects have no variables.
+  A loss scale is initialized in any case if the checkpoint has none for its
+  optimizer. Of the wishes, `missing` and `cast` count.
   """
   if session is None and not tf.executing_eagerly():
     raise ValueError(
@@ -562,7 +545,6 @@ def restore_objects(
 
 
 def _is_renamed(meaning: str, here: _Part, there: _Part) -> bool:
-  """Returns whether a variable of a loss scale has another API's name."""
   return meaning.startswith("scale ") and here.name != there.name
 
 
@@ -576,7 +558,6 @@ def _find_class(item: Any) -> str:
 
 
 def _is_built(optimizer: Any) -> bool:
-  """Returns whether an optimizer has made its slots, if it needs any."""
   if isinstance(optimizer, tf.compat.v1.train.Optimizer):
     return bool(optimizers.list_variables(optimizer))
   return optimizer_states.is_built(optimizer)

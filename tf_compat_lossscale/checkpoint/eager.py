@@ -53,22 +53,8 @@ def restore_by_name(
 ) -> Report:
   """Restores a checkpoint by name into objects with optimizers, eagerly.
 
-  Args:
-    checkpoint: The checkpoint.
-    objects: What `tf.train.Checkpoint` takes, or a dict of such objects.
-    wishes: What the caller decided. The mapping may have paths of variables. If
-      variables may be missing, they keep their values unless their initial
-      values are known.
-    learning_rate: The learning rate with which training goes on.
-
-  Returns:
-    The source of each variable's value.
-
-  Raises:
-    CheckpointError: A variable has no value, an optimizer has not made its
-      slots, or slots of the checkpoint are for no optimizer. No variable was
-      assigned.
-    ValueError: The mapping is wrong, or the objects have no variables.
+  The mapping of the wishes may have paths of variables, too. If variables may
+  be missing, they keep their values unless their initial values are known.
   """
   if wishes.same_order:
     raise ValueError(
@@ -81,8 +67,6 @@ def restore_by_name(
 
 
 class _EagerRestore:
-  """A restore by name of one checkpoint into objects."""
-
   def __init__(
     self,
     checkpoint: Checkpoint,
@@ -124,7 +108,6 @@ class _EagerRestore:
     self._places = list(self._weights)
 
   def run(self) -> Report:
-    """Restores the checkpoint; returns the report."""
     self._add_v1()
     scales: list[Place] = []
     for path, optimizer in self._keras.items():
@@ -171,7 +154,6 @@ class _EagerRestore:
     )
 
   def _get_mapped(self, place: Place) -> str | None:
-    """Returns the name that the mapping gives for a place, if any."""
     found = (self._wishes.mapping.get(n) for n in (place.name, *place.further))
     return next(filter(None, found), None)
 
@@ -248,11 +230,7 @@ class _EagerRestore:
       place.name = name
 
   def _add_keras(self, path: str, optimizer: Any) -> list[Place]:
-    """Adds the variables of one of Keras's optimizers.
-
-    Returns:
-      The places of the loss scale.
-    """
+    """Adds one of Keras's optimizers; returns the places of its loss scale."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if (vars(inner).get("gradient_accumulation_steps") or 1) > 1:
       raise CheckpointError(
@@ -392,11 +370,7 @@ class _EagerRestore:
     )
 
   def _translate_mapping(self) -> dict[str, str | None]:
-    """Returns the caller's mapping, from the names of places to names.
-
-    Raises:
-      ValueError: The mapping has a name of several variables.
-    """
+    """Returns the caller's mapping, from the names of places to names."""
     known: dict[str, list[Place]] = {}
     for place in self._places:
       for other in {place.name, *place.further}:
@@ -413,11 +387,7 @@ class _EagerRestore:
     return mapping
 
   def _check_names(self, mapping: dict[str, str | None]) -> None:
-    """Checks that the checkpoint has the names of the weights.
-
-    Raises:
-      CheckpointError: It has not. The message lists the names for `mapping`.
-    """
+    """Checks that the checkpoint has the names of the weights."""
     lost = [
       weight
       for weight in self._weights
@@ -447,11 +417,7 @@ class _EagerRestore:
     )
 
   def _check_lost(self) -> None:
-    """Checks that the slots of weights in the checkpoint go to optimizers.
-
-    Raises:
-      CheckpointError: Some do not, and `missing` is 'error'.
-    """
+    """Checks that the slots of weights in the checkpoint go to optimizers."""
     lost = slots.find_lost(
       self._checkpoint.specs,
       {each.source.key for each in self._places if each.source is not None},

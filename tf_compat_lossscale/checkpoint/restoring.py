@@ -188,7 +188,6 @@ def list_places(variables: _Variables) -> list[Place]:
 
 
 def _list_parts(value: Any) -> list[Any]:
-  """Returns the parts of a partitioned variable, or the variable alone."""
   if isinstance(value, (list, tuple)):
     return list(value)
   # A PartitionedVariable is no variable itself.

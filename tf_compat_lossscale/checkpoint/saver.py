@@ -143,7 +143,6 @@ class Saver(tf.compat.v1.train.Saver):
 
 
 def _is_variable(item: Any) -> bool:
-  """Returns whether an object is a variable, whole or partitioned."""
   return hasattr(item, "initializer") or hasattr(item, "as_tensor")
 
 
