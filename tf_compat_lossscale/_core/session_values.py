@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core.tf import graphs
+
 
 class Assignment(NamedTuple):
   """The assignment of a value to a variable, or to its copy on a replica.
@@ -60,6 +62,52 @@ def run(session: tf.compat.v1.Session, assignments: list[Assignment]) -> None:
         ops.append(assignment.op)
     session.run(ops, {ref.deref(): value for ref, value in feeds.items()})
     pending = later
+
+
+def try_to_initialize(
+  session: tf.compat.v1.Session, variables: list[Any], others: list[Any]
+) -> None:
+  """Computes initial values, and assigns none.
+
+  Those made of variables that are yet to get values are not computed.
+
+  Args:
+    session: The session.
+    variables: The variables that are to be initialized.
+    others: Further variables that are yet to get values.
+
+  Raises:
+    ValueError: An initial value cannot be computed.
+  """
+  waiting = {variable.op for variable in [*variables, *others]}
+  inputs = [variable.initializer.inputs[1:2] for variable in variables]
+  ops = [tensor.op for (tensor,) in filter(None, map(list, inputs))]
+  _compute(
+    session,
+    [op for op in ops if waiting.isdisjoint(graphs.list_ancestors([op]))],
+  )
+
+
+def initialize(session: tf.compat.v1.Session, variables: list[Any]) -> None:
+  """Initializes variables.
+
+  Raises:
+    ValueError: An initial value cannot be computed.
+  """
+  _compute(session, [variable.initializer for variable in variables])
+
+
+def _compute(session: tf.compat.v1.Session, ops: list[tf.Operation]) -> None:
+  try:
+    session.run(ops)
+  except Exception as error:  # A program's own code may run in it.
+    # The place of the op's definition comes first, then the reason.
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    for i, line in enumerate(lines):
+      if line.startswith("Node: "):
+        lines = lines[i : i + 2]
+    why = " ".join(lines[:2])
+    raise ValueError(f"an initial value cannot be computed: {why}") from error
 
 
 def _list_components(variable: Any) -> list[Any]:

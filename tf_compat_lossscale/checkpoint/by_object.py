@@ -22,11 +22,9 @@ The variables of a loss scale are compared by what they mean.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -35,7 +33,6 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core.tf import optimizers
-from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as _objects
 from tf_compat_lossscale.checkpoint import places
@@ -172,8 +169,6 @@ class _Step:
     name: The name that the object above has for it.
     proof: How the node was found, if not by the path.
     excuse: Why what is below may start anew if there is no value.
-    above: The step before.
-    detours: The children that stand in for others, if TensorFlow walks here.
     named: In Keras's second list of variables, the nodes that attributes name.
   """
 
@@ -183,8 +178,6 @@ class _Step:
   name: str = ""
   proof: str = ""
   excuse: str = ""
-  above: _Step | None = None
-  detours: dict[str, Any] = dataclasses.field(default_factory=dict)
   named: frozenset[int] = frozenset()
 
 
@@ -221,7 +214,8 @@ class _Walk:
       the objects; `why` says why they may start anew.
     nodes: The numbers of the nodes for each variable, by `id`.
     owners: The optimizers by `id`.
-    root: What TensorFlow restores by paths if the layouts differ, else None.
+    unbuilt: The paths of Keras's layers that have yet to make variables which
+      the checkpoint has.
     rules: Pairs of a variable and a value that say how an optimizer of Keras 2
       counts steps.
   """
@@ -231,13 +225,13 @@ class _Walk:
     self.places: dict[int, Place] = {}
     self.nodes: dict[int, set[int]] = {}
     self.owners: dict[int, _Owner] = {}
+    self.unbuilt: list[str] = []
     self.rules: list[tuple[Any, int]] = []
-    self.root: Any = None
-    item, attached = _objects.find_root(_objects.make_trackable(objects))
-    first = _Step(item, 0, detours=dict(attached))
+    root, self._attached = _objects.find_root(objects)
     # Keras's second lists of variables come last: they decide about nothing
     # that has been found.
-    queue, later = collections.deque([first]), collections.deque[_Step]()
+    queue = collections.deque([_Step(root, 0)])
+    later: collections.deque[_Step] = collections.deque()
     seen: dict[Any, Any] = {}  # With the objects, so that no `id` returns.
     while queue or later:
       is_again = not queue
@@ -252,7 +246,7 @@ class _Walk:
         is_late = is_again or new.name == _objects.AGAIN
         (later if is_late else queue).append(new)
     self._alive = list(seen.values())
-    self.add_slots()
+    self._add_slots()
 
   def _add(self, step: _Step, is_again: bool) -> None:
     """Adds a variable, or another path of one."""
@@ -273,21 +267,23 @@ class _Walk:
       place.keys.setdefault(key, step.proof)
 
   def _list_steps(self, step: _Step) -> Iterator[_Step]:
-    """Yields what is below an object."""
     item, number = step.item, step.number
     here, there = _lay_out(item, _objects, item), _Layout({}, (), ())
     if number is not None:
       there = _lay_out(number, self._graph, item)
-    here.parts.update(
-      (name, _Part(child, name)) for name, child in step.detours.items()
-    )
+    if not step.path:  # What tf.train.Checkpoint has beside its root.
+      for name, child in self._attached.items():
+        here.parts[name] = _Part(child, name)
     same = ""
     is_optimizer = _objects.is_optimizer(item)
     if is_optimizer:
       same = "" if here.bases == there.bases else _OTHER_LAYOUT
       self._add_optimizer(step, here, there, same)
-    if number is not None:
-      self._lead(step, here, there)
+    elif getattr(item, "built", True) is False and any(
+      name not in here.parts and self._graph.get_key(part.item)
+      for name, part in there.parts.items()
+    ):
+      self.unbuilt.append(step.path or type(item).__name__)
     has_scale = any(
       name.startswith("scale ") and self._graph.get_key(part.item)
       for name, part in there.parts.items()
@@ -319,7 +315,6 @@ class _Walk:
         part.name,
         step.proof or proof,
         step.excuse or excuse,
-        step,
         named=frozenset(named) if meaning == _objects.AGAIN else step.named,
       )
 
@@ -336,37 +331,7 @@ class _Walk:
     if follow is not None and number is not None:
       self.rules += follow(self._graph.nodes, self._graph.children[number])
 
-  def _lead(self, step: _Step, here: _Layout, there: _Layout) -> None:
-    """Leads TensorFlow through what is laid out otherwise."""
-    found: Any = tracking.Detour({})
-    if here.bases != there.bases:
-      found = here.items[-1]
-      for name in reversed(there.bases):
-        found = tracking.Detour({name: found})
-    elif not any(
-      _is_renamed(meaning, part, there.parts.get(meaning, part))
-      for meaning, part in here.parts.items()
-    ):
-      return
-    elif _objects.is_optimizer(step.item):
-      # TensorFlow must not restore the variables of another API.
-      found = tracking.Detour({names.LOSS_SCALE: found}, step.item)
-    self._make_detour(step, found)
-
-  def _make_detour(self, step: _Step, found: Any) -> None:
-    """Makes a step lead to another object if TensorFlow walks the objects.
-
-    So TensorFlow restores what the optimizers of other layouts create later.
-    """
-    while step.above is not None:
-      above = step.above
-      above.detours[step.name] = found
-      found, step = tracking.Detour(above.detours, above.item), above
-    self.root = found
-
-  def add_slots(self) -> list[Place]:
-    """Adds the slots that optimizers have now; returns the new ones."""
-    new = []
+  def _add_slots(self) -> None:
     weights = [p for p in self.places.values() if _SLOT not in p.name]
     for owner in self.owners.values():
       listed = owner.optimizer.get_slot_names() if owner.has_slots else []
@@ -378,7 +343,6 @@ class _Walk:
             continue
           place = make_place(f"{weight.name}{_SLOT}{owner.path}/{name}", slot)
           self.places[id(slot)] = place
-          new.append(place)
           for number, proof in owner.numbers.items():
             for node in self.nodes.get(id(variable), ()):
               to = self._graph.slots.get((number, node, name))
@@ -386,17 +350,14 @@ class _Walk:
               if key is not None:
                 proofs = filter(None, [proof, *weight.keys.values()])
                 place.keys.setdefault(key, next(proofs, ""))
-    return new
 
 
 class _ObjectRestore:
-  """A restore of one checkpoint into objects."""
-
   def __init__(
     self, session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
   ) -> None:
     self._session, self._checkpoint = session, checkpoint
-    self._objects, self._wishes = objects, wishes
+    self._wishes = wishes
     self._initializes = wishes.missing == "initialize"
     self._graph = ObjectGraph(checkpoint)
     self._walk = _Walk(self._graph, objects)
@@ -408,12 +369,16 @@ class _ObjectRestore:
       and not attribute.checkpoint_key.startswith("save_counter/")
     }
     self._problems: list[str] = []
-    self._powers: list[Place] = []  # Of eager optimizers.
     self._initial = _objects.find_initial_values(objects)
-    self._later: list[str] = []  # The optimizers that create slots later.
+    self._notes: list[str] = []
 
   def run(self) -> Report:
-    """Restores the checkpoint; returns the report."""
+    if not self._initializes:
+      self._problems += [
+        f"{path} is not built, and lacks variables that are in it: call it "
+        "once, or its method build"
+        for path in self._walk.unbuilt
+      ]
     for owner in self._walk.owners.values():
       self._check_optimizer(owner)
     used: dict[str, str] = {}
@@ -434,40 +399,17 @@ class _ObjectRestore:
         "tf.train.Checkpoint had for them, "
         + ", ".join(list(self._graph.children[0])[:MOST])
       )
-    places.check_powers(self._checkpoint, [*listed, *self._powers], None)
-    casts = any(
-      place.source.spec.dtype != self._checkpoint.specs[place.source.key].dtype
-      for place in listed
-      if place.source is not None and tf.as_dtype(place.spec.dtype).is_floating
-    )
-    notes: list[str] = []
-    before: Callable[[], None] | None = None
-    if self._session is None and casts:
-      notes += self._refuse_to_cast_later()
-    elif self._session is None and not self._keys <= keys:
-      before = lambda: notes.extend(self._restore_later())  # noqa: E731
+    places.check_powers(self._checkpoint, listed, None)
     report = places.fill(
       self._session,
       self._checkpoint,
       listed,
       keys=self._keys,
+      notes=self._notes,
       rules=self._walk.rules,
-      before=before,
     )
-    for place in self._walk.add_slots():  # TensorFlow has made them meanwhile.
-      for key, proof in place.keys.items():
-        (report.bridged if proof else report.restored)[place.name] = key
-        if proof:
-          report.proofs[place.name] = proof
-      if not place.keys:
-        report.kept[place.name] = places.NOT_THERE
-      keys.update(place.keys)
     report.kept.update(dict.fromkeys(self._find_strangers(), _STRANGE))
-    return dataclasses.replace(
-      report,
-      unused=tuple(key for key in report.unused if key not in keys),
-      notes=(*report.notes, *notes),
-    )
+    return report
 
   def _check_optimizer(self, owner: _Owner) -> None:
     """Checks that slots of one name have one meaning, and finds betas."""
@@ -483,9 +425,6 @@ class _ObjectRestore:
     else:
       here, there = set(slots.LISTS.get(kind or "", {}).values()), children
       other = slots.find_kind_of_lists(there)
-    is_saved = bool(there) if owner.has_slots else bool(other)
-    if is_saved and not _is_built(optimizer):
-      self._later.append(owner.path)
     classes = [_COUNTERS[n] for n in _COUNTERS if n in children]
     classes = classes or [_V1] * any(n in nodes for n, *_ in self._graph.slots)
     own = _find_class(optimizer)
@@ -505,17 +444,28 @@ class _ObjectRestore:
         f"({', '.join(sorted(here & there))}) have other meanings: make an "
         "optimizer of that kind, or restore the other objects alone"
       )
-    if self._session is not None or not owner.is_v1:
+    if self._session is not None:
       return
-    for name, beta in optimizers.find_betas(optimizer).items():
-      for number in nodes:  # The optimizer may create the power later.
-        key = self._graph.get_key(self._graph.children[number].get(name))
-        if key is not None:
-          source = Source(key, self._checkpoint.specs[key])
-          path = f"{owner.path}/{name}"
-          self._powers.append(
-            Place(path, source.spec, beta=beta, source=source)
-          )
+    is_saved = bool(there) if owner.has_slots else bool(other)
+    if is_saved and not _is_built(optimizer):
+      self._report_unbuilt(owner)
+    if owner.is_v1:
+      betas = optimizers.find_betas(optimizer)
+      for name, child in _objects.list_children(optimizer).items():
+        if name in betas and id(child) in self._walk.places:
+          self._walk.places[id(child)].beta = betas[name]
+
+  def _report_unbuilt(self, owner: _Owner) -> None:
+    """Reports an optimizer that lacks variables which the checkpoint has."""
+    message = f"{owner.path} has no slots before its first step"
+    if self._initializes:
+      self._notes.append(f"{message}, so those of the checkpoint are left out")
+      logging.warning("%s: %s", self._checkpoint.prefix, self._notes[-1])
+    else:
+      self._problems.append(
+        f"{message}: call {_objects.BUILD} first; missing='initialize' "
+        "restores without them"
+      )
 
   def _decide(self, place: Place, used: dict[str, str]) -> None:
     """Decides which value a variable gets, or notes a problem."""
@@ -552,8 +502,6 @@ class _ObjectRestore:
     if excuse or self._initializes:
       if self._session is None:
         place.initial = self._initial.get(id(place.variables[0]))
-        if place.initial is None and self._initializes:
-          place.initial = self._states.get(id(place.variables[0]))
       if self._initializes or self._session or place.initial is not None:
         return
     what, hint = path, ""
@@ -569,62 +517,6 @@ class _ObjectRestore:
       "missing='initialize' initializes the variable"
     )
 
-  @functools.cached_property
-  def _states(self) -> dict[int, Callable[[], Any]]:
-    """`id` of each variable of TensorFlow 1's optimizers -> initial value."""
-    states: dict[int, Callable[[], Any]] = {}
-    for owner in self._walk.owners.values():
-      if not owner.is_v1:
-        continue
-      weights = [
-        variable
-        for place in self._walk.places.values()
-        for variable in place.variables
-        if any(
-          _objects.get_slot(owner.optimizer, variable, name) is not None
-          for name in owner.optimizer.get_slot_names()
-        )
-      ]
-      if weights:
-        for variable, value in optimizers.compute_initial_state(
-          owner.optimizer, weights
-        ):
-          states[id(variable)] = functools.partial(tf.identity, value)
-    return states
-
-  def _refuse_to_cast_later(self) -> Iterator[str]:
-    """Refuses to cast if optimizers have yet to create what the file has.
-
-    TensorFlow restores such variables when they are created, without a cast.
-    If variables may be missing, this yields a note instead.
-    """
-    if not self._later:
-      return
-    message = (
-      "cast=True converts no variables that are created later, and "
-      f"{', '.join(self._later)} has none before its first step"
-    )
-    if not self._initializes:
-      raise CheckpointError(
-        f"{self._checkpoint.prefix}: nothing was restored, since {message}: "
-        f"call {_objects.BUILD} first; missing='initialize' restores without "
-        "them"
-      )
-    yield message
-
-  def _restore_later(self) -> Iterator[str]:
-    """Lets TensorFlow restore what the program creates later; yields notes."""
-    whole = self._walk.root or _objects.make_trackable(self._objects)
-    if not isinstance(whole, _objects.CHECKPOINTS):
-      whole = tf.train.Checkpoint(whole)
-    try:
-      whole.restore(self._checkpoint.prefix).expect_partial()
-    except (ValueError, tf.errors.OpError) as error:
-      note = f"what is created later is not restored: {error}".split("\n")[0]
-      logging.warning("%s: %s", self._checkpoint.prefix, note)
-      yield note
-    self._checkpoint.check_current()
-
   def _find_strangers(self) -> Iterator[str]:
     """Yields the slots of weights that are not among the objects."""
     for owner in self._walk.owners.values():
@@ -637,25 +529,10 @@ class _ObjectRestore:
 def restore_objects(
   session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
 ) -> Report:
-  """Restores a checkpoint by object.
+  """Restores a checkpoint by object, as `restoring.restore` says.
 
-  Eagerly, variables that are created later get their values then, as far as
-  TensorFlow can restore them.
-
-  Args:
-    session: The session; None when eager.
-    checkpoint: The checkpoint.
-    objects: A trackable, a list or a tuple, or a dict of these by name.
-    wishes: What the caller decided: `missing` and `cast`. A loss scale is
-      initialized in any case if the checkpoint has none for its optimizer.
-
-  Returns:
-    The source of each value, of all variables that the objects have now.
-
-  Raises:
-    CheckpointError: The checkpoint does not fit, or is damaged. No variable is
-      assigned then.
-    ValueError: A session is needed, or the objects have no variables.
+  A loss scale is initialized in any case if the checkpoint has none for its
+  optimizer. Of the wishes, `missing` and `cast` count.
   """
   if session is None and not tf.executing_eagerly():
     raise ValueError(
@@ -668,7 +545,6 @@ def restore_objects(
 
 
 def _is_renamed(meaning: str, here: _Part, there: _Part) -> bool:
-  """Returns whether a variable of a loss scale has another API's name."""
   return meaning.startswith("scale ") and here.name != there.name
 
 
@@ -682,7 +558,6 @@ def _find_class(item: Any) -> str:
 
 
 def _is_built(optimizer: Any) -> bool:
-  """Returns whether an optimizer has made its slots, if it needs any."""
   if isinstance(optimizer, tf.compat.v1.train.Optimizer):
     return bool(optimizers.list_variables(optimizer))
   return optimizer_states.is_built(optimizer)

@@ -6,12 +6,11 @@ The optimizers may be TensorFlow 1's or Keras's; `slots` has the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 import difflib
+import numbers
 from typing import Any
-from typing import NamedTuple
 
 from absl import logging
 import numpy as np
@@ -41,19 +40,9 @@ _NOT_CORRECTED = (
 )
 _HYPER = "a hyperparameter is the program's"
 _PRODUCT = "computed from the steps: Keras's Nadam has a schedule of momentums"
-_SCHEDULED = "what the schedule gives for that step"
-_AVERAGE = "the weight, whose average starts from it"
-_NO_SUM = "no gradient is accumulated between two steps"
 _LEGACY_PRODUCT = slots.PRODUCTS[0]  # Of the Nadam with `schedule_decay`.
 _FACTOR = "multiplied by {:g}, the negative learning rate"
 _UNFIT = "it does not fit, and nothing was restored"
-
-
-class _Steps(NamedTuple):
-  """A number of steps, and the key that it was found by."""
-
-  number: int
-  key: str
 
 
 def restore_by_name(
@@ -64,22 +53,8 @@ def restore_by_name(
 ) -> Report:
   """Restores a checkpoint by name into objects with optimizers, eagerly.
 
-  Args:
-    checkpoint: The checkpoint.
-    objects: What `tf.train.Checkpoint` takes, or a dict of such objects.
-    wishes: What the caller decided. The mapping may have paths of variables. If
-      variables may be missing, they keep their values unless their initial
-      values are known.
-    learning_rate: The learning rate with which training goes on.
-
-  Returns:
-    The source of each variable's value.
-
-  Raises:
-    CheckpointError: A variable has no value, an optimizer has not made its
-      slots, or slots of the checkpoint are for no optimizer. No variable was
-      assigned.
-    ValueError: The mapping is wrong, or the objects have no variables.
+  The mapping of the wishes may have paths of variables, too. If variables may
+  be missing, they keep their values unless their initial values are known.
   """
   if wishes.same_order:
     raise ValueError(
@@ -91,43 +66,7 @@ def restore_by_name(
   return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
 
 
-def list_left_out(objects: Any, what: str) -> list[Place]:
-  """Returns the places of optimizers' variables that `what` leaves out.
-
-  They keep their values. 'all_but_optimizer' asks for the loss scales and the
-  steps of optimizers, 'weights' for none of their variables.
-  """
-  if what == "all":
-    return []
-  items = list(_objects.walk(objects))
-  paths = {id(item): path for path, item in items}
-  asked: set[int] = set()
-  if what == "all_but_optimizer":
-    asked = set(_objects.find_initial_values(objects))
-    for _, item in items:
-      if _objects.is_keras_optimizer(item):
-        inner = getattr(item, "inner_optimizer", item)
-        asked |= {id(each) for each in _list_counters(item, inner)}
-  found: dict[int, Place] = {}
-  for path, variable in _list_owned(items):
-    if id(variable) not in asked:
-      own = places.get_name(variable)
-      found[id(variable)] = places.make_place(
-        own,
-        variable,
-        further=(paths.get(id(variable), f"{path}/{own}".lstrip("/")),),
-        why=f"what={what!r}",
-        is_kept=True,
-      )
-  for alike in names.group(found.values(), lambda each: each.name).values():
-    for place in alike if alike[1:] else []:
-      place.name = place.further[0]
-  return list(found.values())
-
-
 class _EagerRestore:
-  """A restore by name of one checkpoint into objects."""
-
   def __init__(
     self,
     checkpoint: Checkpoint,
@@ -155,7 +94,12 @@ class _EagerRestore:
       if isinstance(item, tf.compat.v1.train.Optimizer):
         inner = list(optimizer_kinds.walk(item))[-1]
         self._v1[self._paths.get(id(inner), path)] = inner
-    known = {id(variable) for _, variable in _list_owned(items)}
+    known: set[int] = set()
+    for _, optimizer in keras:
+      listed = optimizer_states.list_variables(optimizer)
+      known |= {id(variable) for _, variable in listed}
+    for optimizer in self._v1.values():
+      known |= set(map(id, tf_optimizers.list_variables(optimizer)))
     self._weights = [
       self._make_place(item, path)
       for path, item in items
@@ -164,7 +108,6 @@ class _EagerRestore:
     self._places = list(self._weights)
 
   def run(self) -> Report:
-    """Restores the checkpoint; returns the report."""
     self._add_v1()
     scales: list[Place] = []
     for path, optimizer in self._keras.items():
@@ -211,7 +154,6 @@ class _EagerRestore:
     )
 
   def _get_mapped(self, place: Place) -> str | None:
-    """Returns the name that the mapping gives for a place, if any."""
     found = (self._wishes.mapping.get(n) for n in (place.name, *place.further))
     return next(filter(None, found), None)
 
@@ -233,20 +175,19 @@ class _EagerRestore:
     done: set[int] = set()
     undecided: list[Undecided] = []
     for weight in self._weights:
-      made: list[tuple[str, int, Place]] = []  # With the slot's name, number.
+      made: list[Place] = []
       for path, optimizer in self._v1.items():
-        own = tf_optimizers.get_name(optimizer)
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
           if slot is not None and id(slot) not in done:
             done.add(id(slot))
             there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
-            place = self._make_place(slot, there)
-            made.append((*_split(place.name, own), place))
-      for base, members in names.group(made, lambda each: each[0]).items():
-        listed = [p for _, _, p in sorted(members, key=lambda each: each[1])]
-        undecided += self._name_slots(weight, base, listed)
-        self._places += listed
+            made.append(self._make_place(slot, there))
+      self._places += made
+      made.sort(key=lambda place: names.get_number(place.name))
+      by_base = names.group(made, lambda place: names.get_base(place.name))
+      for base, members in by_base.items():
+        undecided += self._name_slots(weight, base, members)
     if undecided:
       raise places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
     for path, optimizer in self._v1.items():
@@ -270,9 +211,7 @@ class _EagerRestore:
     """
     key = self._get_key(weight)
     there = [
-      name
-      for name in self._named.list_all(key)
-      if _split(name, base)[0] == base
+      name for name in self._named.list_all(key) if names.get_base(name) == base
     ]
     if {place.name for place in members} == set(there):
       return
@@ -284,21 +223,27 @@ class _EagerRestore:
       if left:
         yield Undecided(left, there)
       return
-    there.sort(key=lambda name: _split(name, base)[1])
+    there.sort(key=names.get_number)
     numbers = range(len(members))
     there = there or [f"{key}/{names.add_number(base, i)}" for i in numbers]
     for place, name in zip(members, there):
       place.name = name
 
   def _add_keras(self, path: str, optimizer: Any) -> list[Place]:
-    """Adds the variables of one of Keras's optimizers.
-
-    Returns:
-      The places of the loss scale.
-    """
+    """Adds one of Keras's optimizers; returns the places of its loss scale."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if (vars(inner).get("gradient_accumulation_steps") or 1) > 1:
+      raise CheckpointError(
+        f"{self._checkpoint.prefix}: {path} accumulates gradients, so it does "
+        "not count steps as the program that saved the checkpoint: restore "
+        "into an optimizer without gradient_accumulation_steps"
+      )
     kind = slots.find_kind_of_optimizer(inner) or ""
-    left = {id(variable): variable for variable in _list_own(optimizer)}
+    weights = {id(each.variables[0]): each for each in self._weights}
+    left = {
+      id(variable): (name, variable)
+      for name, variable in optimizer_states.list_variables(optimizer)
+    }
 
     def add(variable: Any, there: str = "") -> Place:
       there = there or f"{path}/{places.get_name(variable)}"
@@ -321,38 +266,26 @@ class _EagerRestore:
         place = add(getattr(optimizer, child))
         place.name, place.spec = scope + name, spec
         scales.append(place)
-    counters = [add(each) for each in _list_counters(optimizer, inner)]
-    steps = self._add_steps(counters, inner, kind) if counters else None
-    rate = self._compute_rate(inner, steps)
-    for weight, role, slot in self._list_slots(inner, kind):
-      there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
-      place = add(slot, there)
-      self._fill_slot(place, weight, inner, kind, role, rate)
-    for weight, average in self._list_paired(inner, slots.AVERAGES):
-      key = self._get_key(weight)
-      average_there = f"{key}/{names.AVERAGE}"
-      is_there = average_there in self._sources
-      self._give(
-        add(average),
-        average_there if is_there else key,
-        _SAME if is_there else _AVERAGE,
-      )
-    for _, total in self._list_paired(inner, slots.SUMS):
-      self._set(add(total), 0, "", _NO_SUM)
-    attributes = {
-      id(child): name
-      for item in (optimizer, inner)
-      for name, child in _objects.list_children(item).items()
-    }
-    for variable in list(left.values()):
-      place, name = add(variable), attributes.get(id(variable), "")
+    listed = list(left.values())
+    steps = self._add_steps(
+      [add(each) for name, each in listed if name in slots.COUNTERS]
+    )
+    variables = [each.variables[0] for each in self._weights]
+    lists = slots.LISTS.get(kind, {})
+    for each, role, slot in optimizer_states.list_slots(
+      inner, variables, lists
+    ):
+      if id(each) in weights:
+        weight = weights[id(each)]
+        there = f"{weight.further[0]}/.OPTIMIZER_SLOT/{path}/{role}"
+        self._fill_slot(add(slot, there), weight, inner, kind, role)
+    for name, variable in list(left.values()):
+      place = add(variable)
       if name in slots.PRODUCTS and steps is not None:
         decay = float(np.asarray(inner.decay)) if name == _LEGACY_PRODUCT else 1
         beta = float(np.asarray(inner.beta_1))
-        product = slots.compute_nadam_product(beta, decay, steps.number)
-        self._set(place, product, steps.key, _PRODUCT)
-      elif name == slots.CURRENT_RATE and rate is not None and steps:
-        self._set(place, rate, steps.key, _SCHEDULED)
+        product = slots.compute_nadam_product(beta, decay, steps)
+        self._set(place, product, _PRODUCT)
       elif name in slots.HYPERPARAMETERS:
         place.is_kept, place.why = True, _HYPER
       else:
@@ -360,13 +293,7 @@ class _EagerRestore:
     return scales
 
   def _fill_slot(
-    self,
-    place: Place,
-    weight: Place,
-    inner: Any,
-    kind: str,
-    role: str,
-    rate: float | None,
+    self, place: Place, weight: Place, inner: Any, kind: str, role: str
   ) -> None:
     """Decides on a slot of one of Keras's optimizers."""
     own = place.further[1]
@@ -376,14 +303,12 @@ class _EagerRestore:
     found = self._named.find(self._get_key(weight), kind).get(role)
     is_sum = kind == "Momentum"
     if is_sum and found is None and vars(inner).get("momentum") == 0:
-      self._set(place, 0, "", "the momentum is 0")
+      self._set(place, 0, "the momentum is 0")
       return
-    if is_sum and rate is None:
-      raise CheckpointError(
-        f"{self._checkpoint.prefix}: nothing tells the learning rate, by "
-        f"which {place.name} must be multiplied: give learning_rate"
-      )
-    self._give(place, found, _SAME, -rate if is_sum and rate else 1.0)
+    factor = 1.0
+    if is_sum and (found or self._is_mapped(place)):
+      factor = -self._find_rate(inner, place)
+    self._give(place, found, _SAME, factor)
     is_bert = found is not None and names.get_base(found) in slots.OWN_NAMES
     if is_bert and _NOT_CORRECTED not in self._notes:
       self._notes.append(_NOT_CORRECTED)
@@ -406,52 +331,15 @@ class _EagerRestore:
     if misfit:
       raise places.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
 
-  def _set(self, place: Place, value: float, key: str, why: str) -> None:
-    """Gives a place a value that was computed from a tensor, or ""."""
+  def _set(self, place: Place, value: float, why: str) -> None:
+    """Gives a place a value, unless the caller's mapping gives a tensor."""
     if self._is_mapped(place):
-      return
-    source = Source(key, place.spec, value)
-    if key:
-      place.take(source, why)
+      self._give(place, None, "")
     else:
-      place.why = why
-      place.initial = lambda: source.read(self._checkpoint)
+      place.take(Source("", place.spec, value), why)
 
-  def _list_slots(
-    self, inner: Any, kind: str
-  ) -> Iterator[tuple[Place, str, Any]]:
-    """Yields (weight, role, slot) of one of Keras's optimizers."""
-    for role, attribute in slots.LISTS.get(kind, {}).items():
-      if hasattr(inner, "get_slot_names"):
-        for weight in self._weights:
-          slot = _objects.get_slot(inner, weight.variables[0], role)
-          if slot is not None:
-            yield weight, role, slot
-      else:
-        for weight, slot in self._list_paired(inner, attribute):
-          yield weight, role, slot
-
-  def _list_paired(
-    self, inner: Any, attribute: str
-  ) -> Iterator[tuple[Place, Any]]:
-    """Yields (weight, variable) of a list of a newer optimizer of Keras."""
-    by_id = {id(each.variables[0]): each for each in self._weights}
-    weights = [each.variables[0] for each in self._weights]
-    for weight, variable in optimizer_states.pair_list(
-      inner, attribute, weights
-    ):
-      if id(weight) in by_id:
-        yield by_id[id(weight)], variable
-
-  def _add_steps(
-    self, counters: list[Place], inner: Any, kind: str
-  ) -> _Steps | None:
-    """Decides on an optimizer's counters of steps, of which its own is last.
-
-    Returns:
-      The steps, if they are known.
-    """
-    own = counters[-1]
+  def _add_steps(self, counters: list[Place]) -> int | None:
+    """Gives an optimizer's counters their number of steps; returns that."""
     named = [
       n for n in self._sources if names.split_scope(n)[1] == "global_step"
     ]
@@ -462,88 +350,27 @@ class _EagerRestore:
     ]
     likely += named if len(named) == 1 else []
     key = next((name for name in likely if name in self._sources), None)
-    counted = self._count_steps(inner, kind)
-    factor = vars(inner).get("gradient_accumulation_steps") or 1
-    if key is not None:
-      source = self._sources[key]
-      steps = _Steps(int(source.read(self._checkpoint).item()), source.key)
-      if counted and abs(counted.number - steps.number) > 1:
-        self._notes.append(
-          f"the optimizer's {counted.key} has counted {counted.number} steps, "
-          f"but {key} is {steps.number}: Keras goes by the latter alone, so "
-          "its next steps have another size"
-        )
-    elif counted:
-      steps = counted
-      self._notes.append(
-        f"{counters[0].name} is {steps.number}, as {steps.key} shows"
-      )
-    elif kind and kind not in slots.CORRECTED:
-      steps = _Steps(0, "")
-      self._notes.append(
-        f"{counters[0].name} starts from 0, since there is no global_step"
-      )
-    else:
+    if key is None:
       return None
     for each in counters:
-      if key is not None and (factor == 1 or each is not own):
-        self._give(each, key, "" if key == each.further[1] else _SAME)
-      else:
-        number = steps.number * (factor if each is own else 1)
-        self._set(each, number, steps.key, _SAME)
-    if factor > 1:
-      self._notes.append(
-        f"{own.name} is {factor} times the steps, since the optimizer "
-        f"accumulates {factor} gradients for each step"
-      )
-    return steps
+      self._give(each, key, "" if key == each.further[1] else _SAME)
+    return int(self._sources[key].read(self._checkpoint).item())
 
-  def _count_steps(self, inner: Any, kind: str) -> _Steps | None:
-    """Returns the steps that the powers of the only Adam show."""
-    betas, values, keys = {}, {}, {}
-    for base in (
-      ("beta2_power", "beta1_power") if kind in slots.CORRECTED else ()
-    ):
-      found = [
-        name
-        for name, source in self._sources.items()
-        if names.get_base(name) == base and names.is_power(name, source.spec)
-      ]
-      beta = getattr(inner, f"beta_{base[4]}", None)
-      if len(found) == 1 and beta is not None:
-        source = self._sources[found[0]]
-        values[base] = source.read(self._checkpoint).item()
-        betas[base], keys[base] = float(np.asarray(beta)), source.key
-    if places.find_wrong_powers(betas, values):
-      return None  # The program has other betas.
-    for base, value in values.items():
-      count = slots.count_steps(value, betas[base])
-      if count is not None:
-        return _Steps(count, keys[base])
-    return None
-
-  def _compute_rate(self, inner: Any, steps: _Steps | None) -> float | None:
-    """Returns the learning rate of the next step; None if it is unknown."""
-    if self._rate is not None:
-      return self._rate
-    schedule = optimizer_states.find_rate(inner)
-    if schedule is not None:
-      if steps is None:
-        return None
-      factor = vars(inner).get("gradient_accumulation_steps") or 1
-      return schedule(steps.number * factor + factor - 1)
-    rate = float(np.asarray(inner.learning_rate))
-    decay = getattr(inner, "decay", None)
-    if hasattr(inner, "get_slot_names") and decay is not None:
-      rate /= 1 + float(np.asarray(decay)) * (steps.number if steps else 0)
-    return rate
+  def _find_rate(self, inner: Any, place: Place) -> float:
+    """Returns the learning rate with which training goes on."""
+    config = inner.get_config()
+    rate = self._rate or config.get("learning_rate")
+    # A schedule or a decay changes the rate with the steps.
+    is_fixed = self._rate or not config.get("decay")
+    if isinstance(rate, numbers.Real) and is_fixed and float(rate) > 0:
+      return float(rate)
+    raise CheckpointError(
+      f"{self._checkpoint.prefix}: nothing tells the learning rate, by which "
+      f"{place.name} must be multiplied: give learning_rate"
+    )
 
   def _translate_mapping(self) -> dict[str, str | None]:
-    """Returns the caller's mapping, from the names of places to names.
-
-    Raises:
-      ValueError: The mapping has a name of several variables.
-    """
+    """Returns the caller's mapping, from the names of places to names."""
     known: dict[str, list[Place]] = {}
     for place in self._places:
       for other in {place.name, *place.further}:
@@ -560,11 +387,7 @@ class _EagerRestore:
     return mapping
 
   def _check_names(self, mapping: dict[str, str | None]) -> None:
-    """Checks that the checkpoint has the names of the weights.
-
-    Raises:
-      CheckpointError: It has not. The message lists the names for `mapping`.
-    """
+    """Checks that the checkpoint has the names of the weights."""
     lost = [
       weight
       for weight in self._weights
@@ -594,11 +417,7 @@ class _EagerRestore:
     )
 
   def _check_lost(self) -> None:
-    """Checks that the slots of weights in the checkpoint go to optimizers.
-
-    Raises:
-      CheckpointError: Some do not, and `missing` is 'error'.
-    """
+    """Checks that the slots of weights in the checkpoint go to optimizers."""
     lost = slots.find_lost(
       self._checkpoint.specs,
       {each.source.key for each in self._places if each.source is not None},
@@ -627,55 +446,3 @@ class _EagerRestore:
       )
     self._notes.append(f"{message}, and {why}")
     logging.warning("%s: %s", self._checkpoint.prefix, self._notes[-1])
-
-
-def _split(name: str, own: str) -> tuple[str, int]:
-  """Splits scope and number from a slot's name: `w/Adam_1` -> `Adam`, 1.
-
-  Args:
-    name: The slot's name.
-    own: The optimizer's name, which may end in a number.
-  """
-  last = names.split_scope(name)[1]
-  rest = last.removeprefix(own)
-  if last.startswith(own) and (not rest or rest[1:].isdecimal()):
-    return own, int(rest[1:] or 0)
-  return names.split_number(last)
-
-
-def _list_owned(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-  """Yields the variables of all optimizers, with the optimizers' paths.
-
-  Loss scales that wrappers of TensorFlow 1's optimizers have are not among
-  them: they are objects of their own.
-  """
-  for path, item in items:
-    own: list[Any] = []
-    if _objects.is_keras_optimizer(item):
-      own = _list_own(item)
-    elif isinstance(item, tf.compat.v1.train.Optimizer):
-      inner = list(optimizer_kinds.walk(item))[-1]
-      own = tf_optimizers.list_variables(inner)
-    yield from ((path, variable) for variable in own)
-
-
-def _list_own(optimizer: Any) -> list[Any]:
-  """Returns the variables of one of Keras's optimizers, without weights."""
-  inner = getattr(optimizer, "inner_optimizer", optimizer)
-  found = [*_list_counters(optimizer, inner)]
-  for item in (optimizer, inner):
-    listed = item.variables
-    found += listed() if callable(listed) else listed
-    found += filter(_objects.is_variable, _objects.list_children(item).values())
-  return list({id(variable): variable for variable in found}.values())
-
-
-def _list_counters(optimizer: Any, inner: Any) -> list[Any]:
-  """Returns the counters of steps of an optimizer; its own comes last."""
-  found = [
-    child
-    for item in (optimizer, inner)
-    for name, child in _objects.list_children(item).items()
-    if name in slots.COUNTERS
-  ]
-  return list({id(variable): variable for variable in found}.values())

@@ -47,19 +47,9 @@ def name_keras(
   optimizer: which program's power that is, is decided as for all powers. A slot
   that Keras's optimizer does not need is decided to start anew.
 
-  Args:
-    checkpoint: The checkpoint.
-    places: The places of the program.
-    mapping: Variable -> its name in the checkpoint, as the caller decided.
-    learning_rate: The learning rate with which training goes on; None for that
-      of the checkpoint.
-
   Returns:
     Name in the program -> source; and the mapping, in which a slot that is
     mapped to one of Keras's has the converted value.
-
-  Raises:
-    CheckpointError: Slots depend on a learning rate that nothing tells.
   """
   if checkpoint.object_graph is None:
     return {}, dict(mapping)
@@ -180,8 +170,6 @@ def _list_members(
 
 
 class _Naming:
-  """The naming of the state of Keras's optimizers in one checkpoint."""
-
   def __init__(
     self,
     checkpoint: Checkpoint,
@@ -211,7 +199,6 @@ class _Naming:
     why: str,
     factor: float = 1.0,
   ) -> None:
-    """Adds the name of a node's value."""
     key = self.graph.get_key(number)
     if key is not None and name not in self._own:
       self.sources[name] = Source(key, spec, factor=factor, why=why)
@@ -227,7 +214,6 @@ class _Naming:
       self.add(scope + name, saved.children[child], spec, _SCALE)
 
   def add_slots(self, saved: _Saved) -> None:
-    """Adds the names of an optimizer's slots."""
     by_slot = {key: name for name, key in self.mapping.items() if key}
     missing: list[str] = []
     for weight, role, slot in saved.slots if saved.kind else []:
@@ -258,16 +244,10 @@ class _Naming:
   def _find_rate(self, saved: _Saved, name: str, there: str) -> float:
     """Returns the positive rate with which training goes on."""
     rate = self._rate
-    if rate is None:
-      found = [
-        self._read(saved.children.get(n))
-        for n in (slots.CURRENT_RATE, "learning_rate", "_learning_rate")
-      ]
-      rate = next((each for each in found if each is not None), None)
-      decay = self._read(saved.children.get("decay"))
-      steps = self._read(saved.counter)
-      if rate is not None and decay and steps:
-        rate /= 1 + decay * steps
+    if rate is None and not self._read(saved.children.get("decay")):
+      for child in ("learning_rate", "_learning_rate"):
+        if rate is None:
+          rate = self._read(saved.children.get(child))
     if rate is None or not 0 < rate < math.inf:
       raise CheckpointError(
         f"{self._checkpoint.prefix}: nothing tells the learning rate, by which "
@@ -284,7 +264,6 @@ class _Naming:
     return float(self._checkpoint.read_scalar(key))
 
   def add_powers(self, saved: _Saved) -> None:
-    """Adds the powers of an optimizer."""
     steps = self._read(saved.counter)
     if steps is None or saved.kind not in slots.CORRECTED:
       return

@@ -148,7 +148,6 @@ class _Matching:
       )
 
   def take(self, name: str, source: Source, why: str = "") -> None:
-    """Decides on a place's source."""
     del self.here[name]
     if name in self.places:
       misfit = self.places[name].take(source, why, self.wishes.cast)
@@ -481,5 +480,4 @@ def _get_scope(name: str) -> str:
 
 
 def _has_cond(name: str) -> bool:
-  """Returns whether a name has the scope of a cond."""
   return names.get_cond_number(name) is not None

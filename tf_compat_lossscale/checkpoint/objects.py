@@ -17,6 +17,7 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.keras import optimizer_states
 
 CHECKPOINTS = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
 # Keras lists all variables of an optimizer again, in an order of its own.
@@ -28,6 +29,7 @@ BUILD = (
 )
 _VALUE = "VARIABLE_VALUE"
 list_children = tracking.list_children
+is_variable = optimizer_states.is_variable
 
 
 class ObjectGraph:
@@ -125,7 +127,7 @@ def walk(objects: Any) -> Iterator[tuple[str, Any]]:
   Raises:
     ValueError: The objects have no variables.
   """
-  root, attached = find_root(make_trackable(objects))
+  root, attached = find_root(objects)
   queue = collections.deque([("", root, attached)])
   seen: dict[int, Any] = {}  # With the objects, so that no `id` is used again.
   while queue:
@@ -169,8 +171,9 @@ def make_trackable(objects: Any) -> Any:
   )
 
 
-def find_root(item: Any) -> tuple[Any, dict[str, Any]]:
+def find_root(objects: Any) -> tuple[Any, dict[str, Any]]:
   """Returns the root of a checkpoint's objects, and its further children."""
+  item = make_trackable(objects)
   if not isinstance(item, CHECKPOINTS):
     return item, {}
   children = list_children(item)
@@ -189,14 +192,6 @@ def is_optimizer(item: Any) -> bool:
 def is_keras_optimizer(item: Any) -> bool:
   """Returns whether an object is an optimizer of Keras."""
   return hasattr(type(item), "iterations") and is_optimizer(item)
-
-
-def is_variable(item: Any) -> bool:
-  """Returns whether an object is a variable of TensorFlow or of Keras 3."""
-  keras_3 = ("assign", "shape", "dtype", "path", "_serialize_to_tensors")
-  return isinstance(item, tf.Variable) or all(
-    hasattr(item, name) for name in keras_3
-  )
 
 
 def get_slot(optimizer: Any, variable: Any, name: str) -> Any:

@@ -240,7 +240,6 @@ def fill(
   keys: Collection[str] = (),
   notes: Iterable[str] = (),
   rules: Iterable[tuple[Any, Any]] = (),
-  before: Callable[[], None] | None = None,
 ) -> Report:
   """Reads the values of all places, then assigns them.
 
@@ -252,7 +251,6 @@ def fill(
     keys: What the places could get, so that the report lists what is unused.
     notes: What the report says besides.
     rules: Further variables and their values, which the report leaves out.
-    before: Called directly before the first assignment.
 
   Returns:
     The source of each value.
@@ -277,7 +275,6 @@ def fill(
   )
   values = [*_read_values(checkpoint, places), *rules]
   fresh: list[Any] = []
-  kept: list[Any] = []
   for place in places:
     label = place.label or place.name
     if place.source is not None:
@@ -288,7 +285,6 @@ def fill(
         report.restored[label] = place.source.key
     elif place.is_kept:
       report.kept[label] = place.why
-      kept += place.variables
     elif place.initial is not None or session is not None:
       report.initialized[label] = place.why
       if place.initial is not None:
@@ -297,12 +293,8 @@ def fill(
         fresh += place.variables
     else:
       report.kept[label] = f"{place.why}, and its initial value is not known"
-      kept += place.variables
   if session is None:
     checkpoint.check_current()
-    if before is not None:
-      values += [(each, tf.identity(each)) for each in kept]
-      before()
     for variable, value in values:
       variable.assign(value)
     return report
@@ -310,72 +302,21 @@ def fill(
     assignments = session_values.plan(
       (variable, np.asarray(value)) for variable, value in values
     )
+    session_values.try_to_initialize(session, fresh, [v for v, _ in values])
   except ValueError as error:
     raise CheckpointError(
-      f"{error}; restore the variable with tf.compat.v1.train.Saver"
-    ) from None
-  _try_initial_values(session, checkpoint, fresh, [v for v, _ in values])
+      f"{checkpoint.prefix}: nothing was restored: {error}"
+    ) from error
   checkpoint.check_current()
   session_values.run(session, assignments)
-  # An initial value may be made of a variable that was restored.
-  _run_initial(
-    session,
-    [variable.initializer for variable in fresh],
-    f"{checkpoint.prefix}: its values were restored, but not all others",
-  )
-  return report
-
-
-def _try_initial_values(
-  session: tf.compat.v1.Session,
-  checkpoint: Checkpoint,
-  fresh: Sequence[Any],
-  restored: Sequence[Any],
-) -> None:
-  """Computes initial values, so that a failure shows before any assignment.
-
-  Those made of variables that are restored or initialized have to wait.
-  """
-  others = {get_name(variable) for variable in [*restored, *fresh]}
-  inputs = [variable.initializer.inputs[1:2] for variable in fresh]
-  ops = [tensor.op for (tensor,) in filter(None, map(list, inputs))]
-  _run_initial(
-    session,
-    [op for op in ops if not _depends_on(op, others)],
-    f"{checkpoint.prefix}: nothing was restored",
-  )
-
-
-def _run_initial(
-  session: tf.compat.v1.Session, ops: list[tf.Operation], what: str
-) -> None:
-  """Runs ops that compute initial values."""
-  try:
-    session.run(ops)
-  except Exception as error:  # A program's own code may run in it.
-    # The place of the op's definition comes first, then the reason.
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    for i, line in enumerate(lines):
-      if line.startswith("Node: "):
-        lines = lines[i : i + 2]
+  try:  # An initial value may be made of a variable that was restored.
+    session_values.initialize(session, fresh)
+  except ValueError as error:
     raise CheckpointError(
-      f"{what}, since an initial value cannot be computed: "
-      + " ".join(lines[:2])
+      f"{checkpoint.prefix}: its values were restored, but not all others: "
+      f"{error}"
     ) from error
-
-
-def _depends_on(op: tf.Operation, variables: Collection[str]) -> bool:
-  """Returns whether an op depends on a variable, by the name of its op."""
-  stack, seen = [op], {op.name}
-  while stack:
-    each = stack.pop()
-    if each.name in variables:
-      return True
-    for other in (*each.control_inputs, *(t.op for t in each.inputs)):
-      if other.name not in seen:
-        seen.add(other.name)
-        stack.append(other)
-  return False
+  return report
 
 
 def _read_values(

@@ -65,34 +65,32 @@ def restore(
     path: A checkpoint, as `describe` takes it.
     objects: A trackable, or a dict of trackables as `tf.train.Checkpoint` takes
       them by keyword. If it is given, an object-based checkpoint is restored by
-      object, and variables that are created later get their values then. By
-      name and eagerly, optimizers must have their slots already: take a step,
-      or call an optimizer's `build`.
+      object. Eagerly, models and optimizers must have their variables already:
+      call an optimizer's `build`, or take a step.
     variables: The variables to restore by name, or a dict from their names in
       the checkpoint to them. By default all global variables of the session's
       graph, also if `objects` are given; without a session, all variables of
       `objects`.
     what: 'all'; 'weights' for a model's variables alone, without those of
       optimizers, loss scales and the global step; or 'all_but_optimizer' to go
-      on with another optimizer. The other variables are initialized; those of
-      optimizers in `objects` keep their values eagerly. By name only: to
-      restore some objects, give those alone.
+      on with another optimizer. The other variables are initialized. For a
+      session or `variables` alone: to restore some objects, give those alone.
     mapping: Variable -> its name in the checkpoint; None to initialize it. A
       tensor may be for several variables. By name only, and not for variables
       that `what` leaves out.
     missing: 'error', or 'initialize' to initialize variables that the
-      checkpoint does not have, instead of an error. Those of Keras's optimizers
-      keep their values if the checkpoint is by name.
+      checkpoint does not have, instead of an error. Eagerly, the initial values
+      of loss scales alone are known: other variables keep their values.
     same_order: Whether the program creates its optimizers in the order of the
       program that saved the checkpoint. Then variables of several optimizers
       are told apart by the numbers in their names. By name only, and not for
       eager objects, which do not show the order.
     cast: Whether weights may be of another floating-point dtype in the
-      checkpoint, for instance float16 there and float32 here. By object,
-      optimizers must have their slots already then.
+      checkpoint, for instance float16 there and float32 here.
     learning_rate: The learning rate with which training goes on, positive, if
       the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
-      way round. By default it is the program's, or else the checkpoint's.
+      way round. By default it is that of Keras's optimizer, if that is a plain
+      number; a schedule needs this argument.
 
   Returns:
     The source of each variable's value.
@@ -130,26 +128,26 @@ def restore(
           "paths: leave them out; to restore some objects, give those alone."
         )
       return by_object.restore_objects(session, checkpoint, objects, wishes)
-    if has_objects and session is None and what == "all":
+    if has_objects and session is None:
+      if what != "all":
+        raise ValueError(
+          f"what={what!r} is for a session or for variables: to restore some "
+          "objects, give those alone."
+        )
       return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
-    left_out: list[Place] = []
     if variables is not None:
       places = list_places(variables)
-    elif session is not None:
-      places = list_places(_list_global(session))
     else:
-      left_out = eager.list_left_out(objects, what)
-      known = {id(place.variables[0]) for place in left_out}
-      listed = _objects.list_variables(objects)
-      places = list_places(v for v in listed if id(v) not in known)
+      places = list_places(_list_global(session))
     _excuse(places, what)
-    _check_left_out([*places, *left_out], wishes.mapping)
-    if session is None and objects is not None:
-      initial = _objects.find_initial_values(objects)
-      for place in places:
-        place.initial = initial.get(id(place.variables[0]))
+    for place in places:
+      if place.why and place.name in wishes.mapping:
+        raise ValueError(
+          f"mapping names {place.name!r}, which {place.why} leaves out: take "
+          "it out of the mapping, or restore more by `what`."
+        )
     match_by_name(session, checkpoint, places, wishes, learning_rate)
-    return fill_by_name(session, checkpoint, [*places, *left_out])
+    return fill_by_name(session, checkpoint, places)
 
   return reading.read_consistently(path, attempt)
 
@@ -167,19 +165,6 @@ def _check_mapping(mapping: Mapping[str, str | None]) -> None:
         "mapping must be a dict from a variable's name to its name in the "
         f"checkpoint, or None, but has {here!r}: {there!r}."
       )
-
-
-def _check_left_out(
-  places: list[Place], mapping: Mapping[str, str | None]
-) -> None:
-  """Raises a ValueError if a mapping names what `what` leaves out."""
-  for place in places:
-    for name in (place.name, *place.further):
-      if place.why and name in mapping:
-        raise ValueError(
-          f"mapping names {name!r}, which {place.why} leaves out: take it out "
-          "of the mapping, or restore more by `what`."
-        )
 
 
 def list_places(variables: _Variables) -> list[Place]:
@@ -203,7 +188,6 @@ def list_places(variables: _Variables) -> list[Place]:
 
 
 def _list_parts(value: Any) -> list[Any]:
-  """Returns the parts of a partitioned variable, or the variable alone."""
   if isinstance(value, (list, tuple)):
     return list(value)
   # A PartitionedVariable is no variable itself.

@@ -15,13 +15,9 @@ later optimizers have a list of variables for each role, such as `_velocities`.
 Keras's optimizers have further variables. What they get from TensorFlow 1:
 
     learning_rate and others         they keep their values
-    _current_learning_rate           what the schedule gives at that step
-    iter, _iterations                global_step, times the gradients that
-                                     Keras 3 accumulates for each step
+    iter, _iterations                global_step
     momentum_cache, _u_product       computed: Nadam's product of momentums
-    _model_variables_moving_average  w/ExponentialMovingAverage, else w
-    _accumulated_gradients           0: global_step counts whole steps
-    vhat, _velocity_hats (AMSGrad)   nothing
+    all others                       nothing: an error says so
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
-import math
 
 import numpy as np
 
@@ -110,7 +105,6 @@ LISTS: dict[str, dict[str, str]] = {
 # What Keras's optimizers call their counter of steps, and Nadam's product.
 COUNTERS = ("iter", "_iterations")
 PRODUCTS = ("momentum_cache", "_u_product")
-CURRENT_RATE = "_current_learning_rate"  # What a schedule gave in a step.
 # Attributes of Keras's optimizers that other checkpoints have no variables for.
 HYPERPARAMETERS = {
   "beta",
@@ -126,10 +120,9 @@ HYPERPARAMETERS = {
   "rho",
   "weight_decay",
   "weight_decay_rate",
+  "_current_learning_rate",
   "_learning_rate",
 }
-# Lists of variables that newer optimizers have beside their slots.
-AVERAGES, SUMS = "_model_variables_moving_average", "_accumulated_gradients"
 # The optimizers that correct their slots by the number of steps.
 CORRECTED = {"Adam", "AdaMax"}
 _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
@@ -237,18 +230,6 @@ def find_lost(
   ]
   served = {weight for slot, weight in found if slot in used}
   return sorted(slot for slot, weight in found if weight not in served)
-
-
-def count_steps(power: float, beta: float) -> int | None:
-  """Returns after how many steps a power of Adam has a value; None if unknown.
-
-  Args:
-    power: The value of `beta1_power` or `beta2_power`: beta ** (steps + 1).
-    beta: The base.
-  """
-  if not 0 < beta < 1 or not np.finfo(np.float32).tiny <= power <= beta * 1.001:
-    return None
-  return round(math.log(power) / math.log(beta)) - 1
 
 
 def compute_nadam_product(beta: float, decay: float, steps: int) -> float:

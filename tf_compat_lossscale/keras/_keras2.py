@@ -116,17 +116,6 @@ def make_optimizer(config: Any, custom_objects: Any = None) -> Any:
   )
 
 
-def find_learning_rate(optimizer: Any) -> Any:
-  """Returns an optimizer's learning rate: a number, a function or a schedule.
-
-  `get_config` calls functions and returns numbers, which do not show that the
-  rate changes.
-  """
-  if isinstance(optimizer, LegacyOptimizer):
-    return optimizer._hyper.get("learning_rate")
-  return optimizer._learning_rate
-
-
 def count_products(optimizer: Any) -> None:
   """Makes a newer Nadam go on after its `iterations`.
 
@@ -309,18 +298,6 @@ def create_weights(optimizer: Any, variables: list[Any]) -> None:
     optimizer.build(variables)
   else:
     optimizer._create_all_weights(variables)
-
-
-def forget_children(optimizer: Any) -> None:
-  """Makes a newer optimizer list its variables anew for a checkpoint.
-
-  It keeps the list that it made when it was first asked. If that was before the
-  first step, the list has no slots.
-  """
-  inner = getattr(optimizer, "inner_optimizer", optimizer)
-  for each in (optimizer, inner):
-    if hasattr(each, "_coalesced_children"):
-      del each._coalesced_children
 
 
 def has_weights(optimizer: Any) -> bool:

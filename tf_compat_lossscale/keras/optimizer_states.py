@@ -6,52 +6,16 @@ Keras 2 is imported only if an optimizer is of Keras 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-import functools
+from collections.abc import Mapping
 import sys
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import which_keras
-
-_SCHEDULE = "LearningRateSchedule"
-
-
-def find_rate(optimizer: Any) -> Callable[[int], float] | None:
-  """Returns what computes an optimizer's learning rate.
-
-  Args:
-    optimizer: An optimizer of any Keras, no wrapper.
-
-  Returns:
-    A function of the step; None if the learning rate is a variable or a number.
-  """
-  keras2 = _find_keras_2(optimizer)
-  if keras2:
-    held = [keras2.find_learning_rate(optimizer)]
-  else:
-    held = list(vars(optimizer).values())
-  for value in held:
-    if any(cls.__name__ == _SCHEDULE for cls in type(value).__mro__):
-      return functools.partial(_compute, value)
-  if keras2:
-    function: Any = held[0]
-    if not callable(function) or isinstance(function, tf.Variable):
-      return None
-    return lambda _: float(function())
-  rate = getattr(optimizer, "learning_rate", None)
-  if rate is None or hasattr(rate, "assign"):
-    return None
-  return lambda _: float(np.asarray(optimizer.learning_rate))
-
-
-def _compute(schedule: Any, step: int) -> float:
-  """Returns the learning rate that a schedule gives for a step."""
-  return float(np.asarray(schedule(tf.constant(step, tf.int64))))
+from tf_compat_lossscale._core.tf import tracking
 
 
 def is_built(optimizer: Any) -> bool:
@@ -62,33 +26,57 @@ def is_built(optimizer: Any) -> bool:
   return bool(getattr(optimizer, "built", True))
 
 
-def forget_children(optimizer: Any) -> None:
-  """Makes an optimizer of Keras 2 list its variables anew."""
-  keras2 = _find_keras_2(optimizer)
-  if keras2:
-    keras2.forget_children(optimizer)
+def list_variables(optimizer: Any) -> list[tuple[str, Any]]:
+  """Returns the variables of an optimizer and its wrapper, without weights.
+
+  Returns:
+    Pairs of an attribute, "" if none is the variable, and the variable. Those
+    of the wrapper come first.
+  """
+  found: dict[int, tuple[str, Any]] = {}
+  for item in (optimizer, getattr(optimizer, "inner_optimizer", optimizer)):
+    listed = item.variables
+    for variable in listed() if callable(listed) else listed:
+      found.setdefault(id(variable), ("", variable))
+    for name, child in tracking.list_children(item).items():
+      if is_variable(child):
+        found[id(child)] = name, child
+  return list(found.values())
 
 
-def pair_list(
-  optimizer: Any, attribute: str, weights: Iterable[Any]
-) -> Iterator[tuple[Any, Any]]:
-  """Yields (weight, variable) of a list that a newer optimizer has.
+def list_slots(
+  optimizer: Any, weights: Iterable[Any], lists: Mapping[str, str]
+) -> Iterator[tuple[Any, str, Any]]:
+  """Yields (weight, role, slot).
 
   Args:
     optimizer: An optimizer of any Keras, no wrapper.
-    attribute: The attribute that has the list.
-    weights: The weights that may have a variable in it. Keras 3 knows them.
+    weights: The weights that may have a slot. Keras 3 knows them.
+    lists: Role -> the attribute that newer optimizers have. Legacy optimizers
+      call a slot by its role.
   """
-  listed = getattr(optimizer, attribute, None) or []
   keras2 = _find_keras_2(optimizer)
-  if not keras2:
+  if keras2 is None:
     weights = optimizer._trainable_variables
-    yield from ((w, v) for w, v in zip(weights, listed) if v is not None)
-    return
-  for weight in weights:
-    number = keras2.find_index(optimizer, weight)
-    if number is not None and number < len(listed):
-      yield weight, listed[number]
+  for role, attribute in lists.items():
+    listed = getattr(optimizer, attribute, None) or []
+    for number, weight in enumerate(weights):
+      if hasattr(optimizer, "get_slot_names"):
+        slot = keras2.find_slots(optimizer, weight).get(role)
+      else:
+        index = keras2.find_index(optimizer, weight) if keras2 else number
+        is_there = index is not None and index < len(listed)
+        slot = listed[index] if is_there else None
+      if slot is not None:
+        yield weight, role, slot
+
+
+def is_variable(item: Any) -> bool:
+  """Returns whether an object is a variable of TensorFlow or of Keras 3."""
+  keras_3 = ("assign", "shape", "dtype", "path", "_serialize_to_tensors")
+  return isinstance(item, tf.Variable) or all(
+    hasattr(item, name) for name in keras_3
+  )
 
 
 def count_products(optimizer: Any) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
@@ -68,36 +67,3 @@ def find_betas(optimizer: Any) -> dict[str, float]:
     if isinstance(beta, (int, float, tf.Tensor, tf.Variable)):
       found[f"beta{number}_power"] = float(beta)
   return found
-
-
-def compute_initial_state(
-  optimizer: Any, variables: list[tf.Variable]
-) -> list[tuple[tf.Variable, tf.Tensor]]:
-  """Returns the variables of a `compat.v1` optimizer with initial values.
-
-  A copy of the optimizer, without the tables of its variables, creates them
-  anew, eagerly. A public method that resets an optimizer would replace this
-  function. `_slots`, `_non_slot_dict` and `_create_slots` are as old as the
-  class. In a release without them, this function raises AttributeError.
-
-  Args:
-    optimizer: The optimizer.
-    variables: The variables that the optimizer trains.
-
-  Returns:
-    Pairs of a variable of the optimizer and the value that it started from.
-  """
-  twin = copy.copy(optimizer)
-  for name, value in vars(optimizer).items():
-    if isinstance(value, (dict, list, set)):  # A subclass's own tables.
-      setattr(twin, name, copy.copy(value))
-  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
-    setattr(twin, table, {})
-  twin._self_unconditional_deferred_dependencies = {}
-  twin._create_slots(variables)
-  old, new = optimizer._slots, twin._slots | {"": twin._non_slot_dict}
-  return [
-    (mine[key], tf.identity(new[name][key]))
-    for name, mine in (old | {"": optimizer._non_slot_dict}).items()
-    for key in mine.keys() & new.get(name, {}).keys()
-  ]

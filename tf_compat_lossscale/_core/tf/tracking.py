@@ -73,37 +73,6 @@ class WeightsByGraph(Trackable):
     return self._waiting_restores
 
 
-class Detour(Trackable):
-  """Leads a restore to children by other names than an object has for them.
-
-  `tf.train.Checkpoint` restores by the names of children. An object that the
-  checkpoint has elsewhere is reached by a detour. What the object for which
-  this stands creates later gets its value then.
-  """
-
-  def __init__(self, children: dict[str, Any], instead_of: Any = None) -> None:
-    """Takes name in the checkpoint -> child, and the object, if there is one.
-
-    The object's own children are found by all other names.
-    """
-    self._others, self._instead_of = children, instead_of
-    self._waiting: dict[str, list[Any]] = {}
-
-  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    return list_children(self._instead_of) | self._others
-
-  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-    if name in self._others or self._instead_of is None:
-      return self._others.get(name)
-    return self._instead_of._lookup_dependency(name, *args, **kwargs)
-
-  @property
-  def _deferred_dependencies(self) -> Any:
-    if self._instead_of is None:
-      return self._waiting
-    return self._instead_of._deferred_dependencies
-
-
 def track(owner: Any, child: Any, name: str) -> None:
   """Makes an object a child of a trackable, by a name in checkpoints.
 
