@@ -83,14 +83,11 @@ def scaled(optimizer):
 
 
 _WRAPPED = {
-  "scaled each": lambda a, b: scaled(Each([(legacy.Adam(), a), (sgd(), b)])),
+  "scaled each": lambda a, b: scaled(Each([(Slow(sgd()), a), (sgd(), b)])),
   "each scaled": lambda a, b: Each(
     [(scaled(legacy.Adam()), a), (scaled(sgd()), b)]
   ),
   "scaled slow": lambda a, b: scaled(Slow(legacy.Adam())),
-  "scaled each slow": lambda a, b: scaled(
-    Each([(Slow(sgd()), a), (legacy.Adam(), b)])
-  ),
 }
 
 
