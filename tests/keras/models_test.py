@@ -195,7 +195,9 @@ def replicated_step(model, step):
   return list(map(float, strategy.experimental_local_results(found)))
 
 
-@pytest.mark.parametrize("is_gan", [False, True])
+@pytest.mark.parametrize(
+  "is_gan", [pytest.param(False, marks=pytest.mark.thorough), True]
+)
 def test_replicas(is_gan, tmp_path, caplog):
   """Checks a single new optimizer, and the legacy optimizers of a GAN."""
   strategy = helpers.two_replicas()

@@ -39,7 +39,10 @@ def test_what_it_has(kind):
   opt = keras.LossScaleOptimizer(
     optimizer=sgd, loss_scale=tfl.DynamicLossScale(64, 5)
   )
-  theirs = own.LossScaleOptimizer(sgd, initial_scale=64, dynamic_growth_steps=5)
+  other = _KINDS[kind].SGD(0.25)
+  theirs = own.LossScaleOptimizer(
+    other, initial_scale=64, dynamic_growth_steps=5
+  )
   assert opt.get_config() == theirs.get_config()
   for cls in (own.LossScaleOptimizer, _KINDS[kind].Optimizer):
     assert isinstance(opt, cls)

@@ -54,14 +54,6 @@ def migrated(folder, **options):
   }
 
 
-def test_code_without_loss_scaling_is_none_of_its_business(tmp_path, capsys):
-  write(tmp_path, model=f"{_TF}x = tf.placeholder(1)\n")
-  report = scanner.scan([str(tmp_path)])
-  assert not report.uses_loss_scaling and not report.findings
-  assert cli.main(["scan", str(tmp_path)]) == 0
-  assert "1 file, no loss scaling: nothing to change" in capsys.readouterr().out
-
-
 def test_what_is_skipped(tmp_path):
   names = (".git/a.py", "env/lib/a.py", "x/site-packages/a.py", "a.txt")
   source_trees.write_tree(tmp_path, dict.fromkeys(names, _OLD))
@@ -309,16 +301,21 @@ _PORTED = (
       id="the environment variable",
     ),
     pytest.param(
+      {"old": f"{_KERAS}model.compile(loss='mse', optimizer='adam')\n"},
+      [("old", 'install(keras_optimizers="legacy")')],
+      [],
+      id="Keras's optimizers by their names",
+    ),
+    pytest.param(
       {
-        "old": f"{_KERAS}model.compile(loss='mse', optimizer='adam')\n",
-        "no": f"{_KERAS}import re\nre.compile('adam')\n",
+        "old": f"{_KERAS}import re\nre.compile('adam')\n",
         "ported": f"{_USE}{_PORTED}",
         "other": f"{_CHOOSE}{_PORTED}",
         "third": _PORTED,
       },
-      [("old", 'install(keras_optimizers="legacy")')],
-      [(name, "install") for name in ("no", "ported", "other", "third")],
-      id="Keras's optimizers by their names",
+      [],
+      [(name, "install") for name in ("old", "ported", "other", "third")],
+      id="other names, and ported programs",
     ),
     pytest.param(
       {

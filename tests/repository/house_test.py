@@ -296,8 +296,12 @@ def used_names(tree):
   for node in ast.walk(tree):
     if isinstance(node, ast.Attribute):
       owner, name = node.value, node.attr
-    elif isinstance(node, ast.Call) and ast.unparse(node.func) in _ASKING:
-      owner, name = node.args[0], getattr(node.args[1], "value", "")
+    elif (
+      isinstance(node, ast.Call)
+      and ast.unparse(node.func) in _ASKING
+      and isinstance(node.args[1], ast.Constant)
+    ):
+      owner, name = node.args[0], node.args[1].value
     else:
       continue
     is_dunder = name.startswith("__") and name.endswith("__")

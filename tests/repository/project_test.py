@@ -106,7 +106,7 @@ def test_commands_in_pages_are_there(capsys):
   commands = set(re.findall(r"^    ([a-z]+) ", printed, re.MULTILINE))
   assert len(commands) >= 5
   for path in pages():
-    text = path.read_text("utf-8")
+    text = path.read_text("utf-8") if path.stem != "CHANGELOG" else ""
     for program, known in (("make", targets), ("tf-lossscale", commands)):
       for word in re.findall(rf"(?:^|[`/]){program} ([a-z]+)", text, re.M):
         assert word in known, f"{path.name}: {program} {word}"

@@ -85,12 +85,6 @@ class Mine(tfl.LossScale):
 
   def get_config(self) -> dict[str, Any]:
     return {}
-
-
-class MyOptimizer(tfl.MixedPrecisionLossScaleOptimizer):
-  def _create_slots(self, var_list: Any) -> None:
-    super()._create_slots(var_list)
-    self._zeros_slot(var_list[0], "mine", self._name)
 """
 
 
