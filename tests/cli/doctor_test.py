@@ -189,9 +189,6 @@ def test_tensorflow_says_nothing(tmp_path):
   assert len(done.stdout.splitlines()) == 2
 
 
-# `plot` reads the same scalars.
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
   """Returns the folder of a run; the current folder is the one above."""

@@ -53,7 +53,7 @@ def _logged(caplog):
   [
     ("legacy", 64.0, "Adam"),
     ("new", 64.0, "RMSprop"),
-    ("legacy", 128, "SGD"),
+    pytest.param("legacy", 128, "SGD", marks=pytest.mark.thorough),
     ("new", 128, "Adam"),
   ],
 )
@@ -217,8 +217,6 @@ def test_replicas(is_gan, tmp_path, caplog):
   assert state_of(alone) == state
   assert not warnings_of(caplog)
 
-
-# Models in the sessions of Keras.
 
 _MAKE = {
   "single": lambda: compiled("legacy"),

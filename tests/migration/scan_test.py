@@ -307,15 +307,20 @@ _PORTED = (
       id="Keras's optimizers by their names",
     ),
     pytest.param(
+      {"old": f"{_KERAS}import re\nre.compile('adam')\n"},
+      [],
+      [("old", "install")],
+      id="a name of another thing",
+    ),
+    pytest.param(
       {
-        "old": f"{_KERAS}import re\nre.compile('adam')\n",
         "ported": f"{_USE}{_PORTED}",
         "other": f"{_CHOOSE}{_PORTED}",
         "third": _PORTED,
       },
       [],
-      [(name, "install") for name in ("old", "ported", "other", "third")],
-      id="other names, and ported programs",
+      [(name, "install") for name in ("ported", "other", "third")],
+      id="ported programs",
     ),
     pytest.param(
       {
