@@ -100,6 +100,7 @@ def expand(label, package):
 def test_versions_are_the_same_everywhere():
   own = f'version = "{tfl.__version__}"'
   assert own in read("MODULE.bazel") and own in read("docs/bazel.md")
+  assert "dev_dependency = True" in read("MODULE.bazel")  # The toolchains.
   for folder in (_CONSUMER, _PYPI):
     assert f'"tf_compat_lossscale", {own}' in read(f"{folder}/MODULE.bazel")
   rules = r'"rules_python", version = "(.+)"\)'
