@@ -5,6 +5,7 @@ import ast
 import codecs
 import io
 import os
+import pathlib
 import random
 import re
 import tokenize
@@ -12,7 +13,6 @@ import warnings
 
 import helpers
 import pytest
-import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import whole_files
@@ -169,13 +169,6 @@ def draw_source(rng):
   return (b"" if rng.randrange(5) else codecs.BOM_UTF8) + text.encode("utf-8")
 
 
-@pytest.fixture
-def harmless(monkeypatch):
-  """Makes calls harmless that change TensorFlow for a whole process."""
-  monkeypatch.setattr(tf.compat.v1, "disable_v2_behavior", lambda: None)
-  monkeypatch.setattr(tfl, "use_keras_2", lambda: None)
-
-
 def run(source, is_old):
   """Runs a source; returns what it gives to `R`.
 
@@ -212,9 +205,10 @@ def migrate(path):
   return report, left
 
 
-@pytest.mark.thorough
-def test_random_sources(harmless, tmp_path):
-  path = tmp_path / "source.py"
+def migrate_random_sources():
+  """Runs and migrates sources, which may change this process's TensorFlow."""
+  tfl.use_keras_2 = lambda: None  # TensorFlow is imported already.
+  path = pathlib.Path(os.environ["FOLDER"], "source.py")
   rng = random.Random(1)
   tried = edited = 0
   while tried < _EXAMPLES:
@@ -230,6 +224,12 @@ def test_random_sources(harmless, tmp_path):
     except Exception as error:
       raise AssertionError(source.decode("latin-1")) from error
   assert edited > _EXAMPLES / 4
+
+
+@pytest.mark.thorough
+def test_random_sources(tmp_path):
+  folder = str(tmp_path)
+  helpers.run_alone(migrate_random_sources, timeout=600, FOLDER=folder)
 
 
 def check_migration(path, source, old):

@@ -234,7 +234,7 @@ def test_rewrites(before, after):
 
 def test_offered_edits(tmp_path, capsys):
   path = tmp_path / "old.py"
-  old = "def f(tf):\n  return tf.train.experimental.FixedLossScale(8)\n"
+  old = "def f(tf):\n  return (tf.train  # In.\n    .experimental.LossScale)\n"
   path.write_text(old)
   assert cli.main(["migrate", "--write", str(path)]) == 0
   assert path.read_text() == old
@@ -242,7 +242,7 @@ def test_offered_edits(tmp_path, capsys):
   assert "offered" in capsys.readouterr().out
   assert cli.main(["migrate", "--offered", "--write", str(path)]) == 0
   new = "import tf_compat_lossscale as tfl\ndef f(tf):\n"
-  assert path.read_text() == f"{new}  return tfl.FixedLossScale(8)\n"
+  assert path.read_text() == f"{new}  return (tfl.LossScale  # In.\n)\n"
   assert cli.main(["scan", str(path)]) == 0
 
 
