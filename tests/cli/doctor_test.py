@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `tf-lossscale doctor`: what it reads, and what it says."""
+"""Tests `tf-lossscale doctor` and `plot`: what they read, say and draw."""
 
 import subprocess
 import sys
@@ -54,7 +54,6 @@ def fall(count):
 # A run, whether nothing is wrong, and a part of the verdict.
 _RUNS = {
   "empty": ([Row(0, 8.0, False)], True, "0 steps tell too little"),
-  "short": (make(50, lambda i: i == 3), True, "50 steps tell too little"),
   "never moved": (
     [Row(i, 8.0, False) for i in range(0, 1000, 100)],
     True,
@@ -188,6 +187,64 @@ def test_tensorflow_says_nothing(tmp_path):
   )
   assert done.returncode == 0 and not done.stderr
   assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+  """Returns the folder of a run; the current folder is the one above."""
+  rows = [Row(i, x, False) for i, x in enumerate((8.0, 8.0, 4.0, 8.0))]
+  write(tmp_path / "run", rows)
+  monkeypatch.chdir(tmp_path)
+  return tmp_path
+
+
+def fail(capfd, *words):
+  """Returns the line that a mistake prints."""
+  with pytest.raises(SystemExit) as error:
+    main.main(["plot", *words])
+  assert error.value.code == 2
+  (line,) = capfd.readouterr().err.splitlines()
+  return line
+
+
+@pytest.mark.parametrize(
+  "ending, begin", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
+def test_pictures(folder, capfd, ending, begin):
+  pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+  path = folder / f"a.{ending}"
+  path.write_text("old")
+  assert main.main(["plot", "run", "-o", str(path)]) == 0
+  assert path.read_bytes().startswith(begin)
+  assert capfd.readouterr() == (f"{path}\n", "")
+  if ending == "png":
+    from matplotlib import image
+
+    assert image.imread(path).shape[:2] == (600, 1200)
+
+
+def test_mistakes_of_plot(folder, capfd, monkeypatch):
+  pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+  assert "must end in .png, .svg, .pdf" in fail(capfd, "run", "-o", "a.txt")
+  assert "no such file or folder" in fail(capfd, "walk", "-o", "a.png")
+  assert "No such file" in fail(capfd, "run", "-o", "none/a.png")
+  (folder / "a.png").write_text("old")
+
+  def full(*args):
+    raise OSError(28, "the disk is full")
+
+  monkeypatch.setattr("os.replace", full)
+  assert "disk is full" in fail(capfd, "run", "-o", "a.png")
+  assert (folder / "a.png").read_text() == "old"
+  assert sorted(x.name for x in folder.iterdir()) == ["a.png", "run"]
+
+
+def test_without_matplotlib(folder, capfd, monkeypatch):
+  monkeypatch.setitem(sys.modules, "matplotlib", None)
+  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+  line = fail(capfd, "run")
+  assert "a picture needs matplotlib: pip install matplotlib" in line
+  assert [x.name for x in folder.iterdir()] == ["run"]
 
 
 if __name__ == "__main__":

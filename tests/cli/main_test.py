@@ -4,7 +4,6 @@
 import errno
 import importlib.metadata
 import os
-import shlex
 import subprocess
 import sys
 
@@ -26,30 +25,11 @@ def test_version(capsys):
   printed = capsys.readouterr().out.splitlines()
   assert printed[0] == f"tf_compat_lossscale {tfl.__version__}"
   assert printed[1] == f"tensorflow {importlib.metadata.version('tensorflow')}"
-
-
-@pytest.mark.parametrize("option", ["--version", "-V"])
-def test_version_as_an_option(option, capsys):
-  with pytest.raises(SystemExit) as done:
-    main.main([option])
-  assert done.value.code == 0
-  assert capsys.readouterr().out == f"tf_compat_lossscale {tfl.__version__}\n"
-
-
-@pytest.mark.parametrize(
-  ("argv", "what"),
-  [
-    ([], "COMMAND"),
-    (["versoin"], "versoin"),
-    (["version", "--loud"], "--loud"),
-  ],
-)
-def test_mistakes_are_one_line(argv, what, capsys):
-  with pytest.raises(SystemExit) as exit_:
-    main.main(argv)
-  assert exit_.value.code == 2
-  (line,) = capsys.readouterr().err.splitlines()
-  assert line.startswith("tf-lossscale") and what in line
+  for option in ("--version", "-V"):
+    with pytest.raises(SystemExit) as done:
+      main.main([option])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"{printed[0]}\n"
 
 
 def _read_error(capsys, *argv):
@@ -76,7 +56,6 @@ def test_a_bad_flag_leads_to_the_help_of_its_subcommand(name, capsys):
     (["plot", "-V", "x"], "plot: ", "(-V goes before plot)"),
     (["plot", "a", "--", "--tag=1"], "plot: ", None),
     (["--tag", "plot", "x"], "", "(--tag goes after plot)"),
-    (["--versoin", "plot", "x"], "", "(did you mean '--version'?)"),
     (["--versoin"], "", "(did you mean '--version'?)"),
     (["run", "--quite", "x.py"], "run: ", "(did you mean '--quiet'?)"),
     (["convert", "a", "b", "c", "--to=fp32"], "convert: ", ": c"),
@@ -88,7 +67,6 @@ def test_a_bad_flag_leads_to_the_help_of_its_subcommand(name, capsys):
     (["scan", "--fix", "src"], "scan: ", "migrate --write makes the edits)"),
     (["migrate", "--fix", "src"], "migrate: ", "--fix (use --write)"),
     (["migrate", "-w", "src"], "migrate: ", "-w (use --write)"),
-    (["migrate", "--in-place", "src"], "migrate: ", "(use --write)"),
     (["migrate", "--dry-run", "src"], "migrate: ", "migrate edits nothing)"),
     (["inspect", "--json", "x"], "inspect: ", "--json (use --format=json)"),
   ],
@@ -108,6 +86,7 @@ def test_words_of_no_parser(argv, start, end, capsys):
     (["inspect", "--format=JSON", "x"], "did you mean 'json'?"),
     (["scan", "--select=ls101", "."], "did you mean 'LS101'?"),
     (["bogus"], "'bogus': choose from version, run"),
+    ([], "COMMAND"),
   ],
 )
 def test_choices(argv, words, capsys):
@@ -126,16 +105,9 @@ def test_errors_of_the_machine_lead_to_no_help(error, monkeypatch, capsys):
   def fail(arguments):
     raise error
 
-  def fail_later(arguments):
-    try:
-      raise error
-    except (OSError, MemoryError):
-      raise errors.Mistake("/there: no") from None
-
-  for function in (fail, fail_later):
-    monkeypatch.setattr(version, "execute", function)
-    line = _read_error(capsys, "version")
-    assert line.startswith("tf-lossscale version: ") and "--help" not in line
+  monkeypatch.setattr(version, "execute", fail)
+  line = _read_error(capsys, "version")
+  assert line.startswith("tf-lossscale version: ") and "--help" not in line
 
 
 def test_a_wrong_path_leads_to_the_help(monkeypatch, capsys):
@@ -147,23 +119,6 @@ def test_a_wrong_path_leads_to_the_help(monkeypatch, capsys):
   assert line.endswith(
     ": No such file or directory; see tf-lossscale version --help"
   )
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="of Linux")
-def test_output_that_the_disk_does_not_take(monkeypatch):
-  # Else Python keeps no output that it could try to write again at its end.
-  monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-  with open("/dev/full", "w") as full:
-    done = subprocess.run(
-      [sys.executable, "-m", "tf_compat_lossscale", "version"],
-      cwd=helpers.ROOT,
-      stderr=subprocess.PIPE,
-      stdout=full,
-      text=True,
-      timeout=60,
-    )
-  assert done.returncode == 2
-  assert done.stderr == "tf-lossscale version: No space left on device\n"
 
 
 def test_an_error_of_ours_is_one_line_too(monkeypatch, capsys):
@@ -245,25 +200,6 @@ def test_subcommands_load_when_used():
     assert not [name for name in ours if "programs" in name]
   """
   assert "inspect" in helpers.run_python("-c", code)
-
-
-def test_as_a_module():
-  printed = helpers.run_python("-m", "tf_compat_lossscale", "version")
-  assert printed.startswith(f"tf_compat_lossscale {tfl.__version__}\n")
-
-
-def test_a_reader_that_leaves_early():
-  command = (
-    f"{shlex.quote(sys.executable)} -m tf_compat_lossscale version | true"
-  )
-  done = subprocess.run(
-    ["bash", "-c", command],
-    capture_output=True,
-    cwd=helpers.ROOT,
-    text=True,
-    timeout=60,
-  )
-  assert done.returncode == 0 and not done.stderr
 
 
 @pytest.mark.skipif(

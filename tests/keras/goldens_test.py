@@ -15,6 +15,7 @@ _GOLDENS = sorted(
 _QUICK = ("tf-1.15.5", "tf-2.3.4", "tf-2.8.4")
 _LOOPS = [golden for golden in _GOLDENS if "policy_model" not in golden]
 _MODELS = [golden for golden in _GOLDENS if "policy_model" in golden]
+assert len(_LOOPS) >= 9 and len(_MODELS) >= 4
 
 
 def expected_of(golden):
@@ -91,10 +92,6 @@ def test_models_load(golden, tmp_path_factory):
       "legacy": True,
       "momentum": pytest.approx(0.9),
     }
-
-
-def test_there_are_goldens():
-  assert len(_LOOPS) >= 9 and len(_MODELS) >= 4
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests subclasses of Keras 2's LossScaleOptimizer, configs and errors."""
+"""Tests Keras 2's LossScaleOptimizer: steps, subclasses, configs, errors."""
 
 import copy
-import re
+import json
+import random
 
 import helpers
 from keras_trainers import KINDS as _KINDS
 from keras_trainers import kinds
+from keras_trainers import state_of_optimizer
 from keras_trainers import take_step
 import numpy as np
 import pytest
@@ -24,11 +26,177 @@ _SGD_2_3 = {
   "config": {
     "name": "SGD",
     "learning_rate": 0.5,
-    "decay": 0.0,
+    "decay": 0.125,
     "momentum": 0.75,
     "nesterov": False,
   },
 }
+
+
+@kinds
+def test_what_it_has(kind):
+  sgd = _KINDS[kind].SGD(0.25)
+  opt = keras.LossScaleOptimizer(
+    optimizer=sgd, loss_scale=tfl.DynamicLossScale(64, 5)
+  )
+  other = _KINDS[kind].SGD(0.25)
+  theirs = own.LossScaleOptimizer(
+    other, initial_scale=64, dynamic_growth_steps=5
+  )
+  assert opt.get_config() == theirs.get_config()
+  for cls in (own.LossScaleOptimizer, _KINDS[kind].Optimizer):
+    assert isinstance(opt, cls)
+  assert isinstance(opt, keras.LossScaleOptimizer)
+  assert not isinstance(theirs, keras.LossScaleOptimizer)
+  assert issubclass(keras.LossScaleOptimizer, own.LossScaleOptimizer)
+  assert opt.inner_optimizer is sgd and opt.dynamic
+  assert float(opt.loss_scale) == 64.0 and int(opt.dynamic_counter) == 0
+  assert float(opt.get_scaled_loss(tf.constant(2.0))) == 128.0
+  grads = opt.get_unscaled_gradients([tf.constant(128.0), None])
+  assert float(grads[0]) == 2.0 and grads[1] is None
+  assert float(opt.learning_rate) == 0.25
+
+
+def test_optimizers_that_are_none():
+  sgd = k2.optimizers.legacy.SGD
+  for wrong in (
+    1,
+    None,
+    tf.compat.v1.train.AdamOptimizer(),
+    own.LossScaleOptimizer(sgd()),
+    keras.LossScaleOptimizer(sgd(), 8),
+  ):
+    with pytest.raises(TypeError):
+      keras.LossScaleOptimizer(wrong, "dynamic")
+
+
+def trajectory(optimizer, compiled, schedule):
+  """Returns the state after each step, also of the inner optimizer."""
+  w = tf.Variable([1.0, 2.0])
+
+  def step(factor):
+    take_step(optimizer, lambda: tf.reduce_sum(w * w) * factor, [w])
+
+  step = tf.function(step, autograph=False) if compiled else step
+  rows = []
+  for factor in schedule:
+    step(tf.constant(factor))
+    state = state_of_optimizer(optimizer)
+    rows.append([np.asarray(v).tobytes() for v in (w.numpy(), *state)])
+  return rows
+
+
+@pytest.mark.parametrize("seed", range(8))
+@kinds
+def test_does_what_keras_own_does(kind, seed):
+  rng = random.Random(seed)
+  scale, growth = 2.0 ** rng.randrange(0, 20), rng.randrange(1, 4)
+  factors = [1, -1, 2, np.inf, np.nan, 1e38]
+  # Keras's own class makes no slots in a first step that is skipped.
+  schedule = np.array([1, *(rng.choice(factors) for _ in range(12))], "f")
+  make = getattr(_KINDS[kind], rng.choice(["Adam", "SGD", "RMSprop"]))
+  rate = rng.choice([0.125, 0.01])
+  ours = keras.LossScaleOptimizer(
+    make(rate), tfl.DynamicLossScale(scale, growth)
+  )
+  theirs = own.LossScaleOptimizer(
+    make(rate), initial_scale=scale, dynamic_growth_steps=growth
+  )
+  rows = trajectory(ours, seed % 2 == 0, schedule)
+  assert rows == trajectory(theirs, seed % 2 == 0, schedule)
+  assert rows[0] != rows[-1]
+
+
+@kinds
+def test_graph_rewrite_wraps_keras_optimizers(kind):
+  try:
+    opt = tfl.enable_mixed_precision_graph_rewrite(_KINDS[kind].SGD(), 8)
+    assert isinstance(opt, keras.LossScaleOptimizer)
+    assert float(opt.loss_scale) == 8.0
+    with pytest.raises(ValueError, match="must not already be"):
+      tfl.enable_mixed_precision_graph_rewrite(opt)
+  finally:
+    tfl.disable_mixed_precision_graph_rewrite()
+
+
+@kinds
+def test_replicas_skip_together(kind):
+  strategy = helpers.two_replicas()
+  with strategy.scope():
+    w = tf.Variable(1.0)
+    opt = keras.LossScaleOptimizer(
+      _KINDS[kind].SGD(0.25), tfl.DynamicLossScale(8, 100)
+    )
+
+  @tf.function(autograph=False)
+  def step(bad):
+    def replica():
+      factor = helpers.factor_of_replica(bad)
+      take_step(opt, lambda: w * factor, [w])
+
+    strategy.run(replica)
+
+  step(tf.constant(False))
+  after = w.numpy()
+  assert after != 1.0 and float(opt.loss_scale) == 8.0
+  step(tf.constant(True))
+  assert w.numpy() == after and float(opt.loss_scale) == 4.0
+
+
+@pytest.mark.filterwarnings("ignore:.*Gradients do not exist")
+@pytest.mark.parametrize("mode", ["eager", "function"])
+@kinds
+def test_zeros_where_a_replica_has_none(kind, mode):
+  strategy = helpers.two_replicas()
+  with strategy.scope():
+    shared, own = (tf.Variable([1.0, 1.0]) for _ in range(2))
+    opt = keras.LossScaleOptimizer(_KINDS[kind].SGD(0.25), "dynamic")
+
+  def replica_fn():
+    context = tf.distribute.get_replica_context()
+    second = int(tf.get_static_value(context.replica_id_in_sync_group)) == 1
+    grad = tf.ones([2])
+    opt.apply_gradients([(grad, shared), (None if second else 2 * grad, own)])
+
+  def run():
+    strategy.run(replica_fn)
+
+  run = tf.function(run) if mode == "function" else run
+  run()
+  for variable in (shared, own):
+    np.testing.assert_array_equal(variable.values[0], [0.5, 0.5])
+    np.testing.assert_array_equal(variable.values[1], [0.5, 0.5])
+
+
+def config_of(loss_scale):
+  """Returns an optimizer's config in the form of TensorFlow 2.0 to 2.3."""
+  config = {"class_name": type(loss_scale).__name__}
+  return {
+    "optimizer": _SGD_2_3,
+    "loss_scale": {**config, "config": loss_scale.get_config()},
+  }
+
+
+@pytest.mark.parametrize(
+  "config",
+  [
+    config_of(tfl.DynamicLossScale(4, 3)),
+    {
+      "inner_optimizer": _SGD_2_3,
+      "dynamic": True,
+      "initial_scale": 4.0,
+      "dynamic_growth_steps": 3,
+    },
+  ],
+)
+def test_from_config_of_both_generations(config):
+  before = json.dumps(config)
+  opt = keras.LossScaleOptimizer.from_config(config)
+  assert json.dumps(config) == before
+  assert isinstance(opt, keras.LossScaleOptimizer)
+  assert isinstance(opt.inner_optimizer, k2.optimizers.legacy.SGD)
+  assert opt.inner_optimizer.get_config()["decay"] == 0.125
+  assert (opt.initial_scale, opt.dynamic_growth_steps) == (4.0, 3)
 
 
 class WithDefault(keras.LossScaleOptimizer):
@@ -51,11 +219,6 @@ class OtherNames(keras.LossScaleOptimizer):
       config["inner"], use_legacy_optimizer=True
     )
     return cls(inner, note=config["note"])
-
-
-class Shorter(keras.LossScaleOptimizer):
-  def __init__(self, opt, ls):
-    super().__init__(opt, ls)
 
 
 class WithMore(WithDefault):
@@ -92,25 +255,17 @@ def making_its_own(kind):
   ("make", "scale"),
   [
     (lambda kind, sgd: WithDefault(sgd), 2.0**15),
-    (lambda kind, sgd: WithDefault(sgd, loss_scale=16), 16.0),
     (lambda kind, sgd: WithDefault(loss_scale=16, optimizer=sgd), 16.0),
     (lambda kind, sgd: OtherNames(sgd), 4.0),
     (lambda kind, sgd: OtherNames(inner=sgd, scale=2, note="x"), 2.0),
-    (lambda kind, sgd: Shorter(opt=sgd, ls=tfl.FixedLossScale(2)), 2.0),
     (lambda kind, sgd: WithMore(sgd, 2, factor=4.0), 2.0),
-    (lambda kind, sgd: making_its_own(kind)(0.25), 8.0),
     (lambda kind, sgd: making_its_own(kind)(lr=0.25), 8.0),
   ],
 )
 def test_subclasses_are_made_and_train(kind, make, scale):
   opt = make(kind, _KINDS[kind].SGD(0.25))
-  concrete = {
-    "legacy": _keras2.LossScaleOptimizerOfLegacy,
-    "new": _keras2.LossScaleOptimizerOfNew,
-  }[kind]
-  assert isinstance(opt, keras.LossScaleOptimizer)
-  assert isinstance(opt, own.LossScaleOptimizer)
-  assert isinstance(opt, concrete)
+  for cls in (keras, own):
+    assert isinstance(opt, cls.LossScaleOptimizer)
   assert isinstance(opt, _KINDS[kind].Optimizer)
   assert float(opt.loss_scale) == scale
   v = tf.Variable(1.0)
@@ -151,7 +306,7 @@ def test_subclasses_that_cannot_be():
 
 
 @kinds
-@pytest.mark.parametrize("name", ["WithDefault", "Shorter", "WithMore"])
+@pytest.mark.parametrize("name", ["WithDefault", "WithMore"])
 def test_subclasses_come_back_from_their_configs(kind, name):
   cls = globals()[name]
   for scale in (16, tfl.DynamicLossScale(4, 3)):
@@ -204,26 +359,11 @@ def test_from_config_of_the_other_kind(kind):
     made = type(opt).from_config(others.get_config())
     assert type(made) is type(others)
     assert made.get_config() == others.get_config()
-  old = {
-    "optimizer": _SGD_2_3,
-    "loss_scale": {
-      "class_name": "FixedLossScale",
-      "config": {"loss_scale_value": 2.0},
-    },
-  }
-  made = type(opt).from_config(old)
-  assert isinstance(made.inner_optimizer, _LEGACY.SGD)
-  assert made.initial_scale == 2.0 and not made.dynamic
 
 
 @pytest.mark.parametrize(
   ("kind", "form", "registered"),
-  [
-    ("legacy", "tf", False),
-    ("legacy", "h5", True),
-    ("new", "tf", True),
-    ("new", "h5", False),
-  ],
+  [("legacy", "tf", False), ("new", "tf", True), ("legacy", "h5", True)],
 )
 def test_a_model_is_saved_with_a_subclass(kind, form, registered, tmp_path):
   class Mine(WithMore):
@@ -264,50 +404,37 @@ class OtherOfTensorFlow(helpers.OWN.LossScale):
     return {}
 
 
-# TensorFlow's own tests, in releases 2.0 to 2.8, matched these messages.
+# TensorFlow's own tests, in releases 2.0 to 2.8, matched some of these words.
 @pytest.mark.parametrize(
   ("loss_scale", "error", "words"),
   [
-    (
-      OtherOfTensorFlow(),
-      TypeError,
-      "Passing a LossScale that is not a FixedLossScale or a DynamicLossScale "
-      "is no longer supported. Got: <",
-    ),
+    (OtherOfTensorFlow(), TypeError, "<.*OtherOfTensorFlow .*LossScale"),
     (None, ValueError, "loss_scale cannot be None"),
     (True, ValueError, "True"),
-    (0.5, ValueError, "0.5"),
+    (0.5, ValueError, r"0\.5"),
     (float("nan"), ValueError, "nan"),
-    ("fixed", ValueError, "Invalid value passed to loss_scale. "),
-    ("fixed", ValueError, "'fixed'"),
+    ("fixed", ValueError, r"Invalid value passed to loss_scale\. .*'fixed'"),
   ],
 )
-def test_words_that_tests_of_tensorflow_look_for(loss_scale, error, words):
+def test_words_about_loss_scales(loss_scale, error, words):
   for kind in (_LEGACY, _NEW):
-    with pytest.raises(error, match=re.escape(words)):
+    with pytest.raises(error, match=words):
       keras.LossScaleOptimizer(kind.SGD(), loss_scale)
 
 
 def test_words_about_configs():
-  def of(loss_scale):
+  def of(name, **config):
+    loss_scale = {"class_name": name, "config": config}
     return {"optimizer": _SGD_2_3, "loss_scale": loss_scale}
 
   for cls in (keras.LossScaleOptimizer, WithDefault):
-    with pytest.raises(
-      ValueError, match=r"can no longer be deserialized.*'Oth"
+    for config, words in (
+      (of("Other"), "'Other'.* custom_objects={'Other': "),
+      (of("DynamicLossScale", multiplier=1), "multiplier"),
+      ({"optimizer": "sgd", "loss_scale": "dynamic"}, "'sgd'"),
     ):
-      cls.from_config(of({"class_name": "Other", "config": {}}))
-    with pytest.raises(ValueError, match=r"An optimizer's config has.*'sgd'"):
-      cls.from_config({"optimizer": "sgd", "loss_scale": "dynamic"})
-
-
-def config_of(loss_scale):
-  """Returns an optimizer's config in the form of TensorFlow 2.0 to 2.3."""
-  config = {"class_name": type(loss_scale).__name__}
-  return {
-    "optimizer": _SGD_2_3,
-    "loss_scale": {**config, "config": loss_scale.get_config()},
-  }
+      with pytest.raises(ValueError, match=words):
+        cls.from_config(config)
 
 
 @pytest.mark.parametrize("scale", ["dynamic", tfl.DynamicLossScale(4, 3)])
@@ -416,14 +543,8 @@ def test_a_schedule_of_applied_steps():
   model.compile(keras.LossScaleOptimizer(_LEGACY.Adam(), "dynamic"), "mse")
   x = np.array([[1, 1], [np.inf, 1], [1, 1]], "f")
   schedule = Schedule()
-  model.fit(
-    x,
-    np.ones((3, 1)),
-    batch_size=1,
-    shuffle=False,
-    verbose=0,
-    callbacks=[schedule],
-  )
+  options = {"batch_size": 1, "shuffle": False, "verbose": 0}
+  model.fit(x, np.ones((3, 1)), callbacks=[schedule], **options)
   assert schedule.applied == 2 and int(model.optimizer.iterations) == 3
   assert float(model.optimizer.lr) == 0.25
 

@@ -8,6 +8,7 @@ import pickle
 import typing
 
 import helpers
+from keras_trainers import KINDS as _KINDS
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,6 +19,7 @@ from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import policy as policy_lib
 
 k2 = _keras2.keras
+own = k2.mixed_precision
 
 
 @pytest.fixture(autouse=True)
@@ -26,17 +28,24 @@ def _policy_restored():
   keras.set_policy(None)
 
 
-def model_of():
-  layers = k2.layers
-  out = layers.Activation("linear", dtype="float32")
-  return k2.Sequential([layers.Dense(3, input_shape=(4,)), out])
-
-
 class Mine(k2.Model):
   """A model whose constructor takes a policy."""
 
+  def __init__(self, **kwargs):
+    super().__init__(**kwargs)
+    self.dense, self.out = make_layers()
+
   def call(self, x):
-    return x
+    return self.out(self.dense(x))
+
+
+def make_layers():
+  out = k2.layers.Activation("linear", dtype="float32")
+  return k2.layers.Dense(3, input_shape=(4,)), out
+
+
+def model_of():
+  return k2.Sequential(make_layers())
 
 
 def raised(error, function, *args):
@@ -46,6 +55,104 @@ def raised(error, function, *args):
   except error as caught:
     return str(caught)
   raise AssertionError(f"{error.__name__} was not raised")
+
+
+def test_policy():
+  auto = keras.Policy("mixed_float16")
+  assert isinstance(auto.loss_scale, tfl.DynamicLossScale)
+  assert auto.get_config() == {"name": "mixed_float16"}
+  assert keras.Policy("float32").loss_scale is None
+  assert keras.Policy("mixed_bfloat16").loss_scale is None
+  none = keras.Policy("mixed_float16", loss_scale=None)
+  assert none.loss_scale is None
+  assert none.get_config() == {"name": "mixed_float16", "loss_scale": None}
+  fixed = keras.Policy("mixed_float16", 8)
+  assert isinstance(fixed.loss_scale, tfl.FixedLossScale)
+  assert (fixed.compute_dtype, fixed.variable_dtype) == ("float16", "float32")
+  dynamic = keras.Policy("mixed_float16", tfl.DynamicLossScale(4, 3))
+  for policy in (auto, none, fixed, dynamic):
+    for again in (
+      keras.Policy.from_config(policy.get_config()),
+      copy.copy(policy),
+      copy.deepcopy(policy),
+      pickle.loads(pickle.dumps(policy)),
+    ):
+      assert type(again) is keras.Policy
+      assert again.get_config() == policy.get_config()
+      assert repr(again) == repr(policy)
+  with pytest.raises(ValueError, match="'often'"):
+    keras.Policy("mixed_float16", "often")
+
+
+def test_a_policy_that_keras_deserializes_is_keras_own():
+  policy = keras.Policy("mixed_float16", 8)
+  layer = k2.layers.Dense(2, dtype=policy)
+  assert keras.get_layer_policy(layer) is policy
+  again = k2.layers.Dense.from_config(layer.get_config())
+  assert type(keras.get_layer_policy(again)) is own.Policy
+  assert keras.get_layer_policy(again).name == "mixed_float16"
+  keras.set_policy(policy)
+  model = model_of()
+  loaded = k2.models.model_from_json(model.to_json())
+  assert type(loaded.layers[0].dtype_policy) is own.Policy
+
+
+_DYNAMIC = tfl.DynamicLossScale(512, 3)
+
+
+@pytest.mark.parametrize(
+  ("make", "kind", "scale", "expected"),
+  [
+    (model_of, "legacy", "auto", (True, 2**15, 2000)),
+    (model_of, "new", _DYNAMIC, (True, 512, 3)),
+    (model_of, "legacy", 16, (False, 16, None)),
+    (model_of, "new", None, None),
+    (Mine, "new", "auto", (True, 2**15, 2000)),
+    (Mine, "legacy", None, None),
+  ],
+)
+def test_compile_uses_the_policys_scale(make, kind, scale, expected):
+  keras.set_policy(keras.Policy("mixed_float16", scale))
+  model = make()
+  keras.set_policy(None)
+  inner = _KINDS[kind].SGD(0.01)
+  # Tracing takes seconds: one traced step is enough.
+  traced = scale is _DYNAMIC
+  model.compile(inner, "mse", run_eagerly=not traced)
+  opt = model.optimizer
+  if expected is None:
+    assert opt is inner
+  else:
+    assert isinstance(opt, keras.LossScaleOptimizer)
+    found = (opt.dynamic, opt.initial_scale, opt.dynamic_growth_steps)
+    assert found == expected
+  model.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
+  assert int(opt.iterations) == 1
+
+
+def test_compile_leaves_the_rest_alone():
+  keras.set_policy(keras.Policy("mixed_float16", 16))
+  model = model_of()
+  wrapped = own.LossScaleOptimizer(k2.optimizers.SGD())
+  model.compile(wrapped, "mse")
+  assert model.optimizer is wrapped
+  model.compile("sgd", "mse")
+  assert model.optimizer.initial_scale == 16
+  keras.set_policy("mixed_float16")
+  model = model_of()
+  model.compile("sgd", "mse")
+  assert isinstance(model.optimizer, keras.LossScaleOptimizer)
+  assert isinstance(keras.global_policy().loss_scale, tfl.DynamicLossScale)
+  own.set_global_policy("mixed_float16")  # This one is Keras's own.
+  model = model_of()
+  model.compile("sgd", "mse")
+  assert isinstance(model.optimizer, own.LossScaleOptimizer)
+  assert not isinstance(model.optimizer, keras.LossScaleOptimizer)
+  keras.set_policy(None)
+  model = model_of()
+  model.compile("sgd", "mse")
+  assert not isinstance(model.optimizer, own.LossScaleOptimizer)
+  assert compiled_scale(keras.Policy("mixed_float16", 32)) == 32
 
 
 # TensorFlow's own tests, in releases 2.0 to 2.8, matched these messages.
@@ -80,17 +187,20 @@ def test_words_of_policies():
   assert f"no layer of Keras 2 ({k2.__name__})" in said
 
 
-def test_words_of_a_policy_under_the_graph_rewrite():
+def test_a_policy_and_the_graph_rewrite_exclude_each_other():
   opt = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+  policy = keras.Policy("mixed_float16", 8)
+  keras.set_policy(policy)
+  assert keras.global_policy() is policy
+  with pytest.raises(ValueError, match="mixed"):
+    tfl.enable_mixed_precision_graph_rewrite(opt)
+  keras.set_policy("float32")
+  assert keras.global_policy().name == "float32"
   try:
     tfl.enable_mixed_precision_graph_rewrite(opt)
-    for policy in ("mixed_float16", keras.Policy("mixed_float16", 8)):
-      with pytest.raises(
-        ValueError,
-        match=r'cannot be set to "mixed_float16", .* the mixed precision graph '
-        "rewrite has already been enabled",
-      ):
-        keras.set_policy(policy)
+    for each in ("mixed_float16", policy):
+      with pytest.raises(ValueError, match="rewrite has already been enabled"):
+        keras.set_policy(each)
     keras.set_policy("float64")
   finally:
     tfl.disable_mixed_precision_graph_rewrite()
@@ -108,23 +218,7 @@ def test_words_of_the_warning(caplog, monkeypatch):
     assert not records()
     keras.Policy("float32", 2.0)
   (record,) = records()
-  assert record.getMessage() == (
-    "Creating a Policy with a loss scale is only useful for float16 policies. "
-    "You passed loss_scale=2.0 for policy float32. Consider not passing any "
-    "loss_scale instead."
-  )
-
-
-def test_policies_are_copied():
-  for scale in ("auto", None, 8, tfl.DynamicLossScale(4, 3)):
-    policy = keras.Policy("mixed_float16", scale)
-    for again in (
-      copy.copy(policy),
-      copy.deepcopy(policy),
-      pickle.loads(pickle.dumps(policy)),
-    ):
-      assert type(again) is keras.Policy
-      assert again.get_config() == policy.get_config()
+  assert "loss_scale=2.0 for policy float32" in record.getMessage()
 
 
 def compiled_scale(policy):
@@ -134,7 +228,7 @@ def compiled_scale(policy):
   return getattr(model.optimizer, "initial_scale", None)
 
 
-def model_in_graph(policy):
+def scale_in_graph(policy):
   """Returns `compiled_scale` of a model in a TensorFlow 1 graph."""
   with tf.Graph().as_default():
     scale = compiled_scale(policy)
@@ -142,7 +236,7 @@ def model_in_graph(policy):
   return scale
 
 
-@pytest.mark.parametrize("scale_of", [compiled_scale, model_in_graph])
+@pytest.mark.parametrize("scale_of", [compiled_scale, scale_in_graph])
 def test_uninstall_takes_the_patch_of_compile_back(scale_of):
   policy = keras.Policy("float32", 16)
   for use in (
@@ -225,7 +319,7 @@ def optimizers_in_graphs():
       )
   wrapped = k2.mixed_precision.LossScaleOptimizer
   for given in (new(), [new()], wrapped(new())):
-    for policy in (none, scaled, fixed):
+    for policy in (none, scaled):
       said = raised(ValueError, compile_with, policy, given)
       assert said.startswith(
         '"optimizer" must be an instance of tf.keras.optimizers.legacy.'
@@ -289,13 +383,11 @@ def test_infer_takes_the_dtype_of_the_first_input():
     keras.set_policy(before)
 
 
-@pytest.mark.parametrize(
-  "name", ["infer_float32_vars", "infer_with_float32_vars"]
-)
-def test_policies_that_no_keras_has_say_what_to_write(name):
-  for call in (keras.Policy, keras.set_policy):
-    with pytest.raises(ValueError, match=f"{name}.*first input.*mixed_float16"):
-      call(name)
+def test_policies_that_no_keras_has_say_what_to_write():
+  for name in ("infer_float32_vars", "infer_with_float32_vars"):
+    for call in (keras.Policy, keras.set_policy):
+      with pytest.raises(ValueError, match=f"{name}.*first .*mixed_float16"):
+        call(name)
 
 
 if __name__ == "__main__":

@@ -33,9 +33,6 @@ def read(notebook):
   return trees.read("x.ipynb", write(notebook))
 
 
-# What is Python, and what is not.
-
-
 @pytest.mark.parametrize(
   ("source", "text"),
   [
@@ -93,16 +90,10 @@ def test_positions_are_those_in_cells():
     (b"", "no JSON: line 1, column 1"),
     (b'{"cells": [}', "no JSON: line 1, column 12"),
     (b"[]", "it has no list of cells"),
-    (b"{}", "it has no list of cells"),
-    (b'{"cells": [1]}', "it is not as Jupyter writes it"),
     (b'{"cells": [{"cell_type": "code"}]}', "it is not as Jupyter writes"),
     (b'{"worksheets": [1]}', "its format is older than 4: open and save it"),
-    (b'{"cells": []\xe9}', "it is not as Jupyter writes it"),
     (b"[" * 100_000, "it is not as Jupyter writes it"),
-    (
-      b'{"cells": [], "metadata": {"kernelspec": {"language": "R"}}}',
-      "its language is R",
-    ),
+    (b'{"cells": [], "metadata": {"kernelspec": {"language": "R"}}}', "its l"),
     (
       b'{"cells": [], "metadata": {"language_info": {"name": "julia"}}}',
       "its language is julia",
@@ -114,9 +105,6 @@ def test_what_is_no_notebook(data, reason):
     trees.read("x.ipynb", data)
   (line,) = str(caught.value).splitlines()
   assert line.startswith(f"x.ipynb: not a Python notebook: {reason}")
-
-
-# Edits.
 
 
 def test_a_notebook_is_written_as_jupyter_does():
@@ -142,29 +130,18 @@ def test_the_indent_of_a_file_stays(indent, end, mark):
   assert after == mark + before.replace('"x"', '"y"').encode()
 
 
-@pytest.mark.parametrize(
-  "edit",
-  [
-    Edit(0, 0, "y\n"),  # Before %%time.
-    Edit(3, 4, "y"),
-    Edit(9, 10, "y"),
-    Edit(13, 13, "y"),  # In %%bash.
-  ],
-)
-def test_magics_take_no_edit(edit):
+# Before %%time, in it, in a line with "!", and in %%bash.
+@pytest.mark.parametrize("start, end", [(0, 0), (3, 4), (9, 10), (13, 13)])
+def test_magics_take_no_edit(start, end):
   document = read(notebook_of("%%time\nx\n!ls", "%%bash\n", "x"))
   with pytest.raises(documents.DocumentError, match="there is a magic"):
-    document.replace([edit])
+    document.replace([Edit(start, end, "y\n")])
   assert document.replace([Edit(7, 8, "y")])
 
 
 def test_a_notebook_is_migrated_as_one_file():
   notebook = notebook_of(
-    [
-      "%matplotlib inline\n",
-      "!pip install x\n",
-      "import tensorflow as tf",
-    ],
+    ["%matplotlib inline\n", "!pip install x\n", "import tensorflow as tf"],
     "%%bash\nls",
     "%time scale = tf.train.experimental.FixedLossScale(8)\ntf.Session()",
   )

@@ -2,20 +2,19 @@
 """Tests `migrate` on random sources: all names move, all else stays."""
 
 import ast
+import codecs
 import io
-import json
 import os
+import pathlib
+import random
 import re
 import tokenize
 import warnings
 
-import fake_worlds
 import helpers
-import hypothesis
-from hypothesis import strategies as st
 import pytest
-import random_sources
 
+import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
@@ -23,24 +22,177 @@ from tf_compat_lossscale.migration import trees
 
 pytestmark = pytest.mark.any_release
 
-_EXAMPLES = os.environ.get("MIGRATION_EXAMPLES")
-_SETTINGS = hypothesis.settings(
-  deadline=None,
-  max_examples=int(_EXAMPLES or 200),
-  derandomize=_EXAMPLES is None,
-  report_multiple_bugs=False,
-  suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+_EXAMPLES = int(os.environ.get("MIGRATION_EXAMPLES", "200"))
+_EDITED = (findings.MIGRATE, findings.OFFERED)
+_OPTIONS = scanner.Options(target=(2, 21), edited=_EDITED)
+
+
+def read_table(text):
+  """Returns the cells of a table: "\\n" stands for the end of a line."""
+  rows = text.strip().splitlines()
+  return [[c.replace(r"\n", "\n") for c in row.split(" => ")] for row in rows]
+
+
+# Statements, the name that each binds, and the module that the name is.
+_MODULES = read_table(r"""
+import tensorflow as tf => tf
+import os, tensorflow as tf, sys  # Three. => tf
+import tensorflow as tf; import os => tf
+if True: import tensorflow as tf => tf
+try:\n  import tensorflow as tf\nexcept ImportError:\n  tf = None => tf
+try: import nothing as tf\nexcept ImportError: import tensorflow as tf => tf
+import \\n    tensorflow as \\n    tf  # Split. => tf
+import tensorflow.compat.v1 as tf1\ntf1.disable_v2_behavior() => tf1
+import tensorflow as größe => größe
+from tensorflow import (  # A\n  train as t,  # B\n  keras,\n) => t => train
+from tensorflow.train import experimental as e => e => train.experimental
+import tensorflow.contrib as c => c => contrib
+from tensorflow import contrib as c, keras => c => contrib
+import tensorflow.contrib.mixed_precision as mp => mp => contrib.mixed_precision
+import tensorflow.contrib.mixed_precision\n => tensorflow
+from tensorflow import contrib, train => contrib => contrib
+import tensorflow as tf\nm = tf.contrib => m => contrib
+import tensorflow as tf\nE = tf.train.experimental => E => train.experimental
+""")
+_NAMES = (
+  *("train.experimental.LossScale", "train.experimental.DynamicLossScale"),
+  "train.experimental.MixedPrecisionLossScaleOptimizer",
+  "train.experimental.enable_mixed_precision_graph_rewrite",
+  "mixed_precision.experimental.FixedLossScale",
+  "python.training.experimental.loss_scale.DynamicLossScale",
+  "contrib.mixed_precision.FixedLossScaleManager",
+  "contrib.mixed_precision.LossScaleOptimizer",
+  *("train.experimental.PythonState", "train.Saver", "train"),  # Stay.
 )
-_OPTIONS = scanner.Options(target=(2, 21), edited=(findings.MIGRATE,))
+# Statements that import names (E is `tensorflow.train.experimental`), and one
+# of the names.
+_IMPORTS = read_table(r"""
+from E import LossScale => LossScale
+from E import LossScale as L, PythonState => L
+from E import (  # A\n  LossScale as L,\n  # C\n  PythonState as P  # D\n) => L
+from E \\n    import DynamicLossScale, \\n    FixedLossScale as F => F
+from E import * => LossScale
+from tensorflow.contrib.mixed_precision import * => LossScaleOptimizer
+from tensorflow.contrib.mixed_precision import (LossScaleOptimizer as O) => O
+from tensorflow.python.training.experimental.loss_scale import get as g => g
+try:\n  from E import LossScale as L\nexcept ImportError:\n  L = None => L
+from tensorflow . train . experimental import LossScale as L => L
+def f():\n  global L\n  from E import LossScale as L\nf() => L
+""")
+# Statements with a name N, that is OWNER.LAST.
+_USES = read_table(r"""
+R(N)
+R(N); R(1)
+x = N; R(x)  # type: N
+R(\n    N,  # The name.\n)
+R(1) ; \\n  R(N)
+R(x := N)
+R('N'); R(N)
+R({'a': N}['a'])
+R(f'{R(N) and 1}')
+R(f'{{N}}{1:{2}}')
+'''\n  N\n'''\nR(N)
+def f(a=N):\n  'N'\n  return a\nR(f())
+if R(N):\n  pass\nelse: R(N)
+R(N\n.__doc__)
+class C(object):\n  n = N  # In.\n\n  def f(self): return N\nR(C().f())
+match N:\n  case value if R(N):\n    R(value)
+try:\n  R(N)\nfinally:\n  R(N)
+def f(tf):\n  return tf\nR(f(2))
+def f(x: 'N', *, y: N = N) -> N: R(y)\nf(1)
+straße = N; R(straße)
+@R\n@(lambda f: N and f.__name__)\ndef f(): pass
+'ä'; R(N)  # ä
+tfl = 1; R(tfl)
+def f():\n  def g():\n    return N\n  return g\nR(f()())
+x = {\n  1: N,\n  # N\n  2: N\n}; R(x[1]); R(x[2])
+R(getattr(OWNER, 'LAST'))
+R(hasattr(OWNER, 'LAST'))
+of_LAST = OWNER\nR(of_LAST.LAST)
+R(tf.placeholder)
+R(OWNER \\n    . LAST)
+R((OWNER\n  # In.\n  .LAST))
+[R(N) for R in [R]]
+import importlib; R(importlib.import_module('FULL').LAST)
+if 1:\n\tR(N)\n\tif 2:\n\t\tR(N) # Tabs.
+""")
+
+
+def draw_uses(rng):
+  """Returns lines that import TensorFlow and use a name."""
+  owner, last, full, uses = "train", "Saver", "", _USES
+  if rng.random() < 0.5:
+    statement, name = rng.choice(_IMPORTS)
+    statement = re.sub(r"\bE\b", "tensorflow.train.experimental", statement)
+    uses = [[x] for (x,) in _USES if "OWNER" not in x and "FULL" not in x]
+  else:
+    statement, bound, *module = rng.choice(_MODULES)
+    below = f"{module[0]}." if module else ""
+    known = [n.removeprefix(below) for n in _NAMES if n.startswith(below)]
+    name = f"{bound}.{rng.choice(known)}"
+    owner, _, last = name.rpartition(".")
+    full = f"tensorflow.{below}{owner.partition('.')[2]}".rstrip(".")
+  lines = statement.split("\n")
+  for (use,) in rng.choices(uses, k=rng.randrange(4)):
+    for word, value in (("OWNER", owner), ("LAST", last), ("FULL", full)):
+      use = use.replace(word, value)
+    use = re.sub(r"\bN\b", name, use)
+    gap = rng.choice(["", "", "\n", "\f", "\f\n", "  \n", "# N\n"])
+    lines += (gap + use).split("\n")
+  if rng.randrange(4):
+    return lines
+  where, end = rng.choice(
+    [
+      ("def run():", ["run()"]),
+      ("if True:", []),
+      ("class A:", []),
+      ("try:", ["finally:", "  pass"]),
+    ]
+  )
+  return [where, *(f"  {line}" for line in lines), *end]
+
+
+def draw_source(rng):
+  """Returns the bytes of a source."""
+  lines = [rng.choice(["", "\f", "#!/usr/bin/python", "# ä"])]
+  lines += rng.choice([[], ["'The docstring.'"], ['"""Two\nlines."""']])
+  lines += rng.choice([[], ["from __future__ import division  # Old."]])
+  for _ in range(rng.randint(1, 3)):
+    lines += draw_uses(rng)
+  text = "\n".join(lines) + rng.choice(["\n", "\n", "", "  # End", "\n\n"])
+  ends = rng.choice([["\n"], ["\n"], ["\r\n"], ["\r"], ["\n", "\r\n", "\r"]])
+  text = re.sub("\n", lambda _: rng.choice(ends), text)
+  if not rng.randrange(5):
+    text = text.replace("  ", "\t")
+  if not rng.randrange(5):
+    return f"# coding: latin-1\n{text}".encode("latin-1")
+  return (b"" if rng.randrange(5) else codecs.BOM_UTF8) + text.encode("utf-8")
 
 
 def run(source, is_old):
-  """Returns the world in which a source ran."""
-  world = fake_worlds.World(is_old)
-  with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # The source's own.
-    world.run(source)
-  return world
+  """Runs a source; returns what it gives to `R`.
+
+  Args:
+    source: The bytes of the source.
+    is_old: Whether TensorFlow has its old names, as under `tfl.install()`.
+  """
+  seen = []
+  scope = {"R": lambda value: seen.append(value) or value}
+  if is_old:
+    tfl.install()
+  try:
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")  # The source's own.
+      code = compile(source, "source", "exec", dont_inherit=True)
+      exec(code, {**scope, "__name__": "__main__"})
+  finally:
+    tfl.uninstall()
+  return seen
+
+
+def name_of(value):
+  """Returns the last part of the name of a value, or the value."""
+  return str(getattr(value, "__name__", value)).rpartition(".")[2]
 
 
 def migrate(path):
@@ -53,127 +205,75 @@ def migrate(path):
   return report, left
 
 
+def migrate_random_sources():
+  """Runs and migrates sources, which may change this process's TensorFlow."""
+  tfl.use_keras_2 = lambda: None  # TensorFlow is imported already.
+  path = pathlib.Path(os.environ["FOLDER"], "source.py")
+  rng = random.Random(1)
+  tried = edited = 0
+  while tried < _EXAMPLES:
+    source = draw_source(rng)
+    try:
+      old = run(source, is_old=True)
+    except (SyntaxError, ImportError, NameError, AttributeError, TypeError):
+      continue  # Not every mixture is a program.
+    tried += 1
+    path.write_bytes(source)
+    try:
+      edited += check_migration(path, source, old)
+    except Exception as error:
+      raise AssertionError(source.decode("latin-1")) from error
+  assert edited > _EXAMPLES / 4
+
+
 @pytest.mark.thorough
-@_SETTINGS
-@hypothesis.given(random_sources.sources())
-def test_random_sources(tmp_path, source):
-  check_migration(tmp_path, source)
+def test_random_sources(tmp_path):
+  folder = str(tmp_path)
+  helpers.run_alone(migrate_random_sources, timeout=600, FOLDER=folder)
 
 
-def check_migration(folder, source):
-  """Checks what `migrate` makes of a source."""
-  try:
-    old = run(source, is_old=True)
-  except (SyntaxError, NameError, AttributeError, TypeError):
-    hypothesis.reject()  # Not every mixture is a program.
-  path = folder / "source.py"
-  path.write_bytes(source)
-  project, left = migrate(path)
-  found = project.findings
+def check_migration(path, source, old):
+  """Checks what `migrate` makes of a source; returns whether all names moved.
+
+  Args:
+    path: The file that has the source.
+    source: The bytes of the source.
+    old: What the source gives to `R`.
+  """
+  report, left = migrate(path)
   after = path.read_bytes()
-  ast.parse(after)
   # What is gone, and what is reported, is all that there was.
   again, left_again = migrate(path)
   assert path.read_bytes() == after
   assert {f.state for f in again.findings} <= {findings.BY_HAND} or left
   assert [f.name for f in left_again] == [f.name for f in left]
-  check_layout(source, after, found)
-  hypothesis.event(f"{bool(found)} found, {has_work(project, left)} left")
-  if not project.uses_loss_scaling:
-    assert not old.legacy
-  elif not has_work(project, left):
-    assert run(after, is_old=False).seen == old.seen
-
-
-_MAGICS = ("%matplotlib inline", "%%bash\nls", "!pip install tf", "%%html\n<p>")
-
-
-@st.composite
-def notebooks(draw):
-  """Draws the cells of a notebook."""
-  cells = []
-  for _ in range(draw(st.integers(1, 4))):
-    if draw(st.integers(0, 3)) == 0:
-      cells.append(draw(st.sampled_from(_MAGICS)))
-    source = "\n".join(draw(random_sources.uses()))
-    if draw(st.integers(0, 3)) == 0:
-      source = f"%time 1\n{source}\n!ls"
-    cells.append(source)
-  return cells
-
-
-@pytest.mark.thorough
-@_SETTINGS
-@hypothesis.given(notebooks(), st.booleans())
-def test_random_notebooks(tmp_path, sources, is_list):
-  try:
-    old = run(join_cells(sources), is_old=True)
-  except (SyntaxError, NameError, AttributeError, TypeError):
-    hypothesis.reject()
-  cells = [
-    {
-      "cell_type": "code",
-      "metadata": {"ä": "\\/"},
-      "source": split_lines(source) if is_list else source,
-    }
-    for source in sources
-  ]
-  notebook = {"cells": cells, "metadata": {}, "nbformat": 4}
-  path = tmp_path / "notebook.ipynb"
-  path.write_text(json.dumps(notebook, indent=1), "utf-8")
-  project, left = migrate(path)
-  after = json.loads(path.read_text("utf-8"))
-  new = ["".join(cell["source"]) for cell in after["cells"]]
-  for cell, before in zip(after["cells"], cells):
-    cell["source"] = before["source"]
-  assert after == notebook
-  for source, changed in zip(sources, new):
-    assert (source in _MAGICS) == (changed in _MAGICS)
-  if not project.uses_loss_scaling:
-    assert not old.legacy
-  elif not has_work(project, left):
-    assert run(join_cells(new), is_old=False).seen == old.seen
-  written = path.read_bytes()
-  again, _ = migrate(path)
-  assert path.read_bytes() == written
-  assert {f.state for f in again.findings} <= {findings.BY_HAND} or left
-
-
-def join_cells(sources):
-  """Returns the Python of cells."""
-  lines = "\n".join(s for s in sources if not s.startswith("%%"))
-  return re.sub(r"(?m)^[%!].*$", "", lines).encode()
-
-
-def has_work(project, left):
-  """Returns whether there is something left to do by hand."""
-  states = [finding.state for finding in project.findings]
-  return bool(left) or findings.BY_HAND in states
+  check_layout(source, after, report.findings)
+  if not report.uses_loss_scaling:
+    modules = [getattr(value, "__module__", "") for value in old]
+    assert not [x for x in modules if x.startswith(tfl.__name__)]
+  elif not left and findings.BY_HAND not in {f.state for f in report.findings}:
+    new = run(after, is_old=False)
+    assert list(map(name_of, new)) == list(map(name_of, old))
+    return True
+  return False
 
 
 def check_layout(before, after, found):
   """Checks that comments, and lines outside findings, are still there."""
-  old = trees.read("x.py", before)
-  new = trees.read("x.py", after)
-  assert is_in_order(list_comments(old.text), list_comments(new.text))
-  changed = find_changed_lines(old.text, found)
-  lines = split_lines(old.text)
+  old = trees.read("x.py", before).text
+  new = trees.read("x.py", after).text
+  assert is_in_order(list_comments(old), list_comments(new))
+  changed = set()  # The numbers of the lines of statements with findings.
+  for finding in found:
+    changed.update(range(finding.line, finding.end_line + 1))
+  for node in ast.walk(ast.parse(old)):
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+      changed.update(range(node.lineno, node.end_lineno + 1))
+  lines = split_lines(old)
   stay = [line for i, line in enumerate(lines, 1) if i not in changed]
   if stay and len(lines) not in changed:
     stay[-1] = stay[-1].rstrip("\r\n")  # New lines can follow the last.
-  new_lines = split_lines(new.text)
-  assert is_in_order(stay, [*new_lines, stay[-1] if stay else ""])
-
-
-def find_changed_lines(text, found):
-  """Returns the numbers of the lines of statements with findings."""
-  changed = set()
-  for finding in found:
-    changed.update(range(finding.line, finding.end_line + 1))
-  for node in ast.walk(ast.parse(text)):
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-      changed.update(range(node.lineno, node.end_lineno + 1))
-  return changed
+  assert is_in_order(stay, [*split_lines(new), stay[-1] if stay else ""])
 
 
 def split_lines(text):

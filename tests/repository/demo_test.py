@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the demo's program."""
+"""Tests the programs of `make demo` and `make gpu`, on the CPU."""
 
 import runpy
 
 import helpers
 import pytest
 
+pytestmark = pytest.mark.any_release
 _DEMO = str(helpers.ROOT / "examples" / "resume_digits.py")
 
 
@@ -14,7 +15,6 @@ def demo(*args, cwd):
   return helpers.complete_forked(_DEMO, *args, cwd=cwd, COLUMNS="100")
 
 
-@pytest.mark.any_release
 @pytest.mark.thorough
 def test_resumes_and_compares(tmp_path):
   done = demo("--steps=100", cwd=tmp_path)
@@ -35,7 +35,6 @@ def test_resumes_and_compares(tmp_path):
   assert again.returncode == 0, again.stderr
 
 
-@pytest.mark.any_release
 def test_what_is_near():
   progress = runpy.run_path(_DEMO)["Progress"]
   recorded = progress(488, 1.04858e6, 0.9057)
@@ -43,16 +42,6 @@ def test_what_is_near():
   assert progress(491, 4.19430e6, 0.9192).is_near(recorded) == (False,) * 3
 
 
-@pytest.mark.any_release
-def test_the_old_program_is_as_it_was():
-  program = (helpers.ROOT / "examples/legacy/train_digits.py").read_text(
-    "utf-8"
-  )
-  assert "tf_compat_lossscale" not in program
-  assert "import tensorflow as tf" in program
-
-
-@pytest.mark.any_release
 @pytest.mark.parametrize(
   "args", [["--steps=0"], ["--step=9"], ["somewhere"], ["--output=full"]]
 )
@@ -63,6 +52,15 @@ def test_mistakes(args, tmp_path):
   assert done.returncode != 0
   assert "Traceback" not in done.stderr
   assert (tmp_path / "full" / "thesis.tex").read_text() == "precious"
+
+
+@pytest.mark.thorough
+def test_all_checks_for_a_gpu_hold():
+  printed = helpers.run_python(
+    "tools/gpu.py", "--steps=100", "--width=64", timeout=600
+  )
+  lines = [x for x in printed.splitlines() if x.startswith(("ok ", "FAILED"))]
+  assert len(lines) == 5 and all(x.startswith("ok ") for x in lines), printed
 
 
 if __name__ == "__main__":

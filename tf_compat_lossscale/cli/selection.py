@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 import sys
@@ -139,9 +138,6 @@ def read_standard_input(arguments: argparse.Namespace) -> bytes:
     raise errors.Mistake("give PATH or -, for standard input, but not both")
   if arguments.stdin_filename and not is_piped:
     raise errors.Mistake("--stdin-filename goes with the PATH -")
-  for path in paths:
-    if not is_piped and not os.path.lexists(path):
-      raise errors.Mistake(f"{path!r} is not there")
   if not is_piped:
     return b""
   if sys.stdin is None:

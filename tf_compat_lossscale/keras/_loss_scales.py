@@ -57,7 +57,7 @@ def find(
       return loss_scale_lib.make(value, also)
     cls = getattr(loss_scale_lib, type(value).__name__, None)
     if cls is None or type(value).__module__ != _TENSORFLOWS:
-      raise TypeError(  # It begins as in TensorFlow 2.4 to 2.8.
+      raise TypeError(  # Programs match the words of TensorFlow 2.4 to 2.8.
         "Passing a LossScale that is not a FixedLossScale or a "
         f"DynamicLossScale is no longer supported. Got: {value!r}. Base "
         f"{type(value).__name__} on tf_compat_lossscale.LossScale."
@@ -134,7 +134,7 @@ def from_config(config: Any, custom_objects: Any = None) -> Any:
   if name in (cls.__name__ for cls in _OWN):
     return find(config)
   cls = _keras2.keras.utils.get_registered_object(name, custom_objects)
-  if cls is None:  # The words begin as those of TensorFlow 2.4 to 2.8 did.
+  if cls is None:  # Programs match the words of TensorFlow 2.4 to 2.8.
     raise ValueError(
       "Serialized LossScaleOptimizers with a LossScale that is neither a "
       "FixedLossScale nor a DynamicLossScale can no longer be deserialized, "

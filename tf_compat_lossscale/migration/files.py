@@ -37,6 +37,8 @@ _PLAIN = re.compile(rf"tensorflow($|\.(?!({'|'.join(STAYS)})\b))")
 _START_CALLS = re.compile("|".join(START_CALLS))
 _TENSORFLOW_MODULE = re.compile(rf"tensorflow(\.|$)|{PACKAGE}\.keras\b")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
+# A name over several lines, in parentheses, may have comments in it.
+_COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -236,7 +238,7 @@ class File:
 
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
     """Returns a finding whose edit writes other text in place of a node."""
-    edit = edits_lib.Edit(*self.find_span(node), new)
+    edit = self.make_edit(node, new)
     return self.make(code, node, ast.unparse(node), new, edits=[edit])
 
   @functools.cached_property
@@ -264,6 +266,12 @@ class File:
     except IndexError:
       return 0, 0
     return min(start, end), max(start, end)
+
+  def make_edit(self, node: ast.AST, text: str) -> edits_lib.Edit:
+    """Returns the edit of a node; the comments in it follow the new text."""
+    start, end = self.find_span(node)
+    kept = _COMMENT.findall(self.document.text, start, end)
+    return edits_lib.Edit(start, end, text + "".join(kept))
 
   def is_at(self, node: ast.expr) -> bool:
     """Returns whether the text at a node's position is that node's."""

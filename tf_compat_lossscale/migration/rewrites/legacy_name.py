@@ -10,16 +10,11 @@ stands around it stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-import re
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-
-# A name over several lines, in parentheses, may have comments in it.
-_COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
 
 
 @rules.rule(
@@ -53,8 +48,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     note = legacy_names.NOTES.get(use.now.partition(".")[2], "")
     if use.form == "follows" and use.now.endswith(use.name.rpartition(".")[2]):
       continue  # The import that binds the name changes.
-    start, end = file.find_span(use.node)
-    kept = _COMMENT.findall(file.document.text, start, end)
     if file.is_at(use.node):
       yield file.make(
         "LS101",
@@ -62,7 +55,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         use.written,
         short,
         note=note,
-        edits=[edits.Edit(start, end, short + "".join(kept))],
+        edits=[file.make_edit(use.node, short)],
         opening=[file.package_import],
       )
     else:

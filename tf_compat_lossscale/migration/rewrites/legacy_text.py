@@ -68,7 +68,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       note = f"if {use.written.partition('.')[0]} is TensorFlow"
       if file.is_at(use.node):
         state = findings.OFFERED
-        changes = [edits.Edit(*file.find_span(use.node), message)]
+        changes = [file.make_edit(use.node, message)]
     elif use.form in ("getattr", "hasattr"):
       message, changes = _edit_question(file, use.node, use.now)
     elif use.form == "module" or not legacy_names.find_home(use.name):
@@ -99,7 +99,7 @@ def _edit_question(
   owner, name = call.args[:2]
   if not package or not (file.is_at(owner) and file.is_at(name)):
     return f"the name is in a string: {now}", []
-  changes = [edits.Edit(*file.find_span(owner), short)]
+  changes = [file.make_edit(owner, short)]
   if isinstance(name, ast.Constant) and name.value != last:
     changes.append(edits.Edit(*file.find_span(name), repr(last)))
   return f'{sources.unparse(call.func)}({short}, "{last}")', changes
