@@ -3,7 +3,6 @@
 
 import functools
 import json
-import pathlib
 
 from checkpoint_contents import contents
 import helpers
@@ -23,11 +22,6 @@ _SAVER_GOLDENS = sorted(
   path.parent
   for case in ("session", "contrib")
   for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
-)
-_OBJECT_GOLDENS = sorted(
-  pathlib.Path(str(path)[: -len(".index")])
-  for pattern in ("*/object/ckpt-1.index", "*/weights/ckpt.index")
-  for path in helpers.GOLDENS.glob(f"tf-*/{pattern}")
 )
 _STATE = {"loss_scale", "current_loss_scale", "good_steps", "bad_steps"}
 
@@ -68,7 +62,7 @@ def without_state(tensors):
   return {
     key.replace("cond_1/", "").replace("cond/", ""): value
     for key, value in tensors.items()
-    if not _STATE & set(key.split("/")) and key != reading.OBJECT_GRAPH
+    if not _STATE & set(key.split("/"))
   }
 
 
@@ -120,45 +114,6 @@ def test_names_are_those_of_that_api(golden, layout, tmp_path):
     tf1.train.Saver().restore(session, str(tmp_path / "new"))
 
 
-@pytest.mark.any_release
-@pytest.mark.parametrize("path", _OBJECT_GOLDENS, ids=name_of)
-def test_objects_without_loss_scale(path, tmp_path):
-  done = checkpoint.convert(path, tmp_path / "fp32", "fp32")
-  before, after = golden_contents(path), contents(tmp_path / "fp32")
-  dropped = {key for key in before if "/loss_scale/" in key}
-  assert set(done.dropped) == dropped == set(before) - set(after)
-  for key in set(after) - {reading.OBJECT_GRAPH}:
-    assert after[key] == before[key], key
-  assert not checkpoint.describe(tmp_path / "fp32").loss_scales
-
-
-@pytest.mark.parametrize(
-  "path",
-  [p for p in _OBJECT_GOLDENS if "session" in str(p) and "adam" in str(p)],
-  ids=name_of,
-)
-def test_objects_without_loss_scale_restore(path, tmp_path):
-  """Checks that an unwrapped optimizer consumes all values."""
-  checkpoint.convert(path, tmp_path / "fp32", "fp32")
-  expected = golden_contents(path)
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = tf1.get_variable("w", [4, 3], use_resource=True)
-    b = tf1.get_variable("b", [3], use_resource=True)
-    step = tf1.train.get_or_create_global_step()
-    opt = tf1.train.AdamOptimizer(0.01)
-    opt.minimize(tf.reduce_sum(w) + tf.reduce_sum(b), step)
-    root = tf.train.Checkpoint(optimizer=opt, w=w, b=b, global_step=step)
-    status = root.restore(str(tmp_path / "fp32"))
-    status.assert_consumed()
-    status.initialize_or_restore(session)
-    for value, key in (
-      (w, "w"),
-      (opt.get_slot(w, "v"), "w/.OPTIMIZER_SLOT/optimizer/base_optimizer/v"),
-    ):
-      data = session.run(value).tobytes()
-      assert data == expected[f"{key}/.ATTRIBUTES/VARIABLE_VALUE"][2]
-
-
 @pytest.mark.parametrize(("golden", "reset"), pairs([False, True]))
 def test_the_scale_is_set(golden, reset, tmp_path):
   how = {"reset": True} if reset else {"set_loss_scale": 2.0**20}
@@ -187,7 +142,7 @@ _OBJECTS = _SESSION / "object" / "ckpt-1"
     (_SESSION, ["--to=saver", "--set-loss-scale=x"], "invalid float"),
     (_SESSION, ["--to=saver", "--set-loss-scale=2", "--reset"], "not allowed"),
     (_SESSION, ["--to=fp32", "--reset"], "fp32 has no loss scale"),
-    (_OBJECTS, ["--to=fp32", "--map=a=b"], "fp32 keeps all names of objects"),
+    (_OBJECTS, ["--to=fp32"], "restore it into the live objects"),
     ("nowhere", ["--to=fp32"], "nowhere: no such checkpoint"),
   ],
 )
