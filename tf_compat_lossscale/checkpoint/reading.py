@@ -47,7 +47,6 @@ _LATEST = b"model_checkpoint_path"
 _SAVED_MODEL = "saved_model.pb"
 _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
-_SHARDS = re.compile(r"-(?:[0-9]{5}|[?]{5})-of-[0-9]{5}\Z")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
 _MANY = 5  # Checkpoints that an error lists.
 _KERAS = (
@@ -63,12 +62,9 @@ _OTHERS = {
   ".safetensors": "no checkpoint: safetensors.numpy.load_file reads it",
 }
 _FIRST_FORMAT = (
-  "a checkpoint of TensorFlow's first format (V1): restore it once by "
-  "tf.compat.v1.train.Saver, save it once without write_version, and go on "
-  "with the new checkpoint"
+  "a checkpoint of TensorFlow's first format (V1) has none, and is restored by "
+  "tf.compat.v1.train.Saver: save it once without write_version"
 )
-_TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
-_LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
 # How TensorFlow names an op that ran eagerly.
 _OPS = re.compile(r"\{\{[^}]*\}\} | \[Op:[^]]*\]")
 # What TensorFlow says if the parts of a variable are not to be read as saved.
@@ -122,13 +118,6 @@ class TensorSpec(NamedTuple):
     if self.dtype in ("string", "variant", "resource"):
       return 0
     return int(tf.dtypes.as_dtype(self.dtype).size * math.prod(self.shape))
-
-
-class Found(NamedTuple):
-  """A checkpoint's prefix, and how it was chosen if the path left a choice."""
-
-  prefix: str
-  note: str = ""
 
 
 class Checkpoint:
@@ -337,31 +326,25 @@ def read_consistently(
       during every try.
     Exception: `attempt` raised it, and the checkpoint did not change.
   """
-  found, last = Found(os.fspath(path)), ""
   for number in range(_TRIES):
-    if number:
-      time.sleep(_PAUSE * 2 ** (number - 1))
-    found = locate(path)
-    stamp = _read_stamp(found.prefix)
-    checkpoint = None
+    prefix, note = _locate(path)
+    checkpoint, stamp = None, _read_stamp(prefix)
     try:
-      checkpoint = Checkpoint(found.prefix, [found.note] if found.note else [])
+      checkpoint = Checkpoint(prefix, [note] if note else [])
       result = attempt(checkpoint)
-    except _Overwritten:
-      continue
-    except Exception as error:
-      if checkpoint and checkpoint.is_checked:
-        raise
-      if not _will_differ(found.prefix, stamp):
-        raise
-      last = f" (at last: {get_first_line(error)})"
-    else:
       if checkpoint.is_checked or checkpoint._is_current():
         return result
+    except _Overwritten:
+      pass
+    except Exception:
+      if checkpoint and checkpoint.is_checked:
+        raise
+      if not _will_differ(prefix, stamp):
+        raise
+    time.sleep(_PAUSE * 2**number)
   raise CheckpointError(
-    f"{found.prefix}: another process overwrote it during each of {_TRIES} "
-    f"tries to read it{last}; take a checkpoint that no process writes any "
-    "more, or a copy"
+    f"{prefix}: another process overwrote it during each of {_TRIES} tries to "
+    "read it; take a checkpoint that no process writes any more, or a copy"
   )
 
 
@@ -375,14 +358,7 @@ def find(path: str | os.PathLike[str]) -> str:
   Raises:
     CheckpointError: There is no checkpoint. The message names those beside.
   """
-  return locate(path).prefix
-
-
-def locate(path: str | os.PathLike[str]) -> Found:
-  """Finds a checkpoint as `find` does, and says how it was chosen."""
-  text = os.fspath(path)
-  with _explain_path(text):
-    return _locate(text)
+  return _locate(path)[0]
 
 
 def expand(path: str) -> list[str]:
@@ -451,71 +427,67 @@ def find_paths(
   return paths
 
 
-def _locate(path: str) -> Found:
-  """Finds the checkpoint that a path means."""
-  # A folder may have the name of a prefix beside it. TensorFlow's Saver then
-  # takes the prefix, too.
-  if tf.io.gfile.exists(path + ".index"):
-    return Found(path)
-  if tf.io.gfile.isdir(path):
-    return _find_in_folder(path)
-  bare = path.rstrip("/")
-  parts = _PARTS.fullmatch(bare)
-  prefix = parts[1] if parts else path
-  is_there = parts is not None and tf.io.gfile.exists(prefix + ".index")
-  if bare != path and (is_there or tf.io.gfile.exists(bare + ".index")):
-    raise CheckpointError(
-      f"{path}: no folder; the checkpoint {bare} is meant without the slash"
-    )
-  if is_there:
-    return Found(prefix)
-  _refuse_others(prefix)
-  if not parts and tf.io.gfile.exists(path):
+def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
+  """Returns a checkpoint's prefix, and how it was chosen among several."""
+  path = os.fspath(path)
+  with _explain_path(path):
+    # A folder may have the name of a prefix beside it. TensorFlow's Saver then
+    # takes the prefix, too.
+    if tf.io.gfile.exists(path + ".index"):
+      return path, ""
+    if tf.io.gfile.isdir(path):
+      return _find_in_folder(path)
+    bare = path.rstrip("/")
+    parts = _PARTS.fullmatch(bare)
+    prefix = parts[1] if parts else path
+    is_there = parts is not None and tf.io.gfile.exists(prefix + ".index")
+    if bare != path and (is_there or tf.io.gfile.exists(bare + ".index")):
+      raise CheckpointError(
+        f"{path}: no folder; the checkpoint {bare} is meant without the slash"
+      )
+    if is_there:
+      return prefix, ""
+    if parts or not tf.io.gfile.exists(path):
+      raise CheckpointError(_explain_missing(path, prefix))
     folder, name = os.path.split(path)
     if name == _SAVED_MODEL:
       return _find_in_folder(folder)
+    what = _OTHERS.get(os.path.splitext(path)[1])
+    if what:
+      raise CheckpointError(f"{path}: {what}")
     if name == _STATE or _read_bytes(path, 64).startswith(_LATEST):
-      return _find_by_state(folder, name)
+      return _find_by_state(folder, name), ""
     raise CheckpointError(
-      f"{path}: no checkpoint: name the prefix of one, or a folder"
-      f"{_name_beside(path)}"
+      f"{path}: no checkpoint: name the prefix of an index, or a folder; "
+      f"{_FIRST_FORMAT}{_name_beside(path)}"
     )
-  raise CheckpointError(_explain_missing(path, prefix))
 
 
 def _explain_missing(path: str, prefix: str) -> str:
   """Returns the message for a path that leads nowhere."""
   beside = _name_beside(prefix)
   folder, name = os.path.split(prefix)
-  names = _list_names(folder)
-  if any(other.startswith(name + ".data-") for other in names):
+  if any(n.startswith(name + ".data-") for n in _list_names(folder)):
     return (
       f"{prefix}: the index {name}.index is missing, and the data files alone "
       f"are no checkpoint{beside}"
     )
   if re.search(r"[*?[]", name):
     return f"{path}: a path is no pattern: name one checkpoint{beside}"
-  scheme = _LOST_SLASH.match(path)
-  if scheme:
-    return (
-      f"{path}: no such checkpoint, file or folder; if {scheme[0]}/… is meant, "
-      "give it as a string: pathlib drops the second slash"
-    )
-  if not beside:
-    beside = " (name a prefix such as model.ckpt-1000, without .index)"
+  beside = beside or " (name a prefix such as model.ckpt-1000, without .index)"
   return f"{path}: no such checkpoint, file or folder{beside}"
 
 
-def _find_in_folder(folder: str) -> Found:
+def _find_in_folder(folder: str) -> tuple[str, str]:
   """Finds the latest checkpoint of a folder."""
   if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
     variables = os.path.join(folder, _VARIABLES)
     if not tf.io.gfile.exists(variables + ".index"):
       raise CheckpointError(f"{folder}: a SavedModel without variables")
-    return Found(variables)
+    return variables, ""
   state = os.path.join(folder, _STATE)
   if tf.io.gfile.exists(state) and not tf.io.gfile.isdir(state):
-    return _find_by_state(folder, _STATE)
+    return _find_by_state(folder, _STATE), ""
   prefixes = _list_prefixes(folder)
   if not prefixes:
     below = _list_below(folder)
@@ -537,10 +509,10 @@ def _find_in_folder(folder: str) -> Found:
       f"{len(prefixes)} checkpoints is the latest: took {name}, the highest "
       "step of the most frequent name"
     )
-  return Found(os.path.join(folder, name), note)
+  return os.path.join(folder, name), note
 
 
-def _find_by_state(folder: str, state: str) -> Found:
+def _find_by_state(folder: str, state: str) -> str:
   """Finds the latest checkpoint that a folder's list names."""
   path = os.path.join(folder, state)
   for _ in range(2):  # A Saver may save another one, and remove the latest.
@@ -561,11 +533,10 @@ def _find_by_state(folder: str, state: str) -> Found:
       os.path.join(folder, ntpath.basename(latest)),
     ):
       if tf.io.gfile.exists(candidate + ".index"):
-        return Found(candidate)
-      _refuse_others(candidate)
+        return candidate
   raise CheckpointError(
-    f"{path}: it names {latest!r} as the latest checkpoint, which is missing"
-    f"{_name_beside(path)}"
+    f"{path}: it names {latest!r} as the latest checkpoint, whose index is "
+    f"missing; {_FIRST_FORMAT}{_name_beside(path)}"
   )
 
 
@@ -603,30 +574,6 @@ def _join(names: Sequence[str]) -> str:
   """Joins names, the first ones if there are many."""
   more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
   return ", ".join(names[:_MANY]) + more
-
-
-def _refuse_others(path: str) -> None:
-  """Raises an error that says what a file of another kind is.
-
-  Raises:
-    CheckpointError: The file is of Keras, NumPy or safetensors, or of the first
-      format of TensorFlow's checkpoints.
-  """
-  whole = _SHARDS.sub("", path)  # TensorFlow names shards by a pattern.
-  digits = "[0-9]" * 5
-  what = _OTHERS.get(os.path.splitext(path)[1])
-  if tf.io.gfile.glob(f"{glob.escape(whole)}-{digits}-of-{digits}"):
-    what = _FIRST_FORMAT
-  elif not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-    return
-  else:
-    _refuse_pipe(path)
-    with tf.io.gfile.GFile(path, "rb") as file:
-      file.seek(max(0, file.size() - len(_TABLE)))
-      if file.read() == _TABLE:
-        what = _FIRST_FORMAT
-  if what:
-    raise CheckpointError(f"{path}: {what}")
 
 
 def _read_bytes(path: str, size: int = -1) -> bytes:
@@ -680,20 +627,18 @@ def _read_stamp(prefix: str) -> tuple[int, ...]:
 
 
 def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
-  """Returns whether an index has changed, or soon does if it looks unfinished.
+  """Returns whether an index differs from its stamp, or soon does.
 
-  Args:
-    prefix: The checkpoint.
-    stamp: The stamp of its index before the try that failed.
+  A process writes the data files first.
   """
   newest = stamp[-1] if stamp else 0
   for path in _list_data(prefix):
     with contextlib.suppress(OSError):
       newest = max(newest, os.stat(path).st_mtime_ns)
   is_recent = time.time() - newest / 1e9 < _RECENT
-  begin = time.monotonic()
+  end = time.monotonic() + (_PATIENCE if is_recent else 0)
   while _read_stamp(prefix) == stamp:
-    if not is_recent or time.monotonic() > begin + _PATIENCE:
+    if time.monotonic() >= end:
       return False
     time.sleep(_PAUSE)
   return True
