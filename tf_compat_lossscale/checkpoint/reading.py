@@ -47,6 +47,7 @@ _LATEST = b"model_checkpoint_path"
 _SAVED_MODEL = "saved_model.pb"
 _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
+DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
 _MANY = 5  # Checkpoints that an error lists.
 _KERAS = (
@@ -137,7 +138,7 @@ class Checkpoint:
     self.prefix = prefix
     self.notes = tuple(notes)
     self.is_checked = False  # Whether `check_current` found it unchanged.
-    for path in (prefix + ".index", *_list_data(prefix)):
+    for path in (prefix + ".index", *list_data(prefix)):
       _refuse_pipe(path)
     if re.search(r"[][*?\\]", prefix):  # Another file may match.
       raise CheckpointError(
@@ -376,7 +377,6 @@ def expand(path: str) -> list[str]:
 
 
 def _has_checkpoint(folder: str) -> bool:
-  """Returns whether a path is a folder with a checkpoint."""
   return any(
     name in (_STATE, _SAVED_MODEL) or name.endswith(".index")
     for name in _list_names(folder)
@@ -384,7 +384,6 @@ def _has_checkpoint(folder: str) -> bool:
 
 
 def _list_below(folder: str) -> list[str]:
-  """Returns the names of the folders in a folder that have checkpoints."""
   names = sorted(name.rstrip("/") for name in _list_names(folder))
   return [n for n in names if _has_checkpoint(os.path.join(folder, n))]
 
@@ -464,7 +463,6 @@ def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def _explain_missing(path: str, prefix: str) -> str:
-  """Returns the message for a path that leads nowhere."""
   beside = _name_beside(prefix)
   folder, name = os.path.split(prefix)
   if any(n.startswith(name + ".data-") for n in _list_names(folder)):
@@ -479,7 +477,6 @@ def _explain_missing(path: str, prefix: str) -> str:
 
 
 def _find_in_folder(folder: str) -> tuple[str, str]:
-  """Finds the latest checkpoint of a folder."""
   if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
     variables = os.path.join(folder, _VARIABLES)
     if not tf.io.gfile.exists(variables + ".index"):
@@ -496,12 +493,7 @@ def _find_in_folder(folder: str) -> tuple[str, str]:
       more = ": there are data files, but no index"
     raise CheckpointError(f"{folder}: a folder without a checkpoint{more}")
   counts = Counter(_split_step(name)[0] for name in prefixes)
-
-  def rank(name: str) -> tuple[int, int, str]:
-    stem, step = _split_step(name)
-    return counts[stem], step, name
-
-  name = max(prefixes, key=rank)
+  name = max(prefixes[::-1], key=lambda name: counts[_split_step(name)[0]])
   note = ""
   if len(prefixes) > 1:
     note = (
@@ -513,7 +505,6 @@ def _find_in_folder(folder: str) -> tuple[str, str]:
 
 
 def _find_by_state(folder: str, state: str) -> str:
-  """Finds the latest checkpoint that a folder's list names."""
   path = os.path.join(folder, state)
   for _ in range(2):  # A Saver may save another one, and remove the latest.
     _refuse_pipe(path)
@@ -577,7 +568,6 @@ def _join(names: Sequence[str]) -> str:
 
 
 def _read_bytes(path: str, size: int = -1) -> bytes:
-  """Returns the first bytes of a file, or all."""
   _refuse_pipe(path)
   with tf.io.gfile.GFile(path, "rb") as file:
     data: bytes = file.read(size)
@@ -606,9 +596,10 @@ def _refuse_pipe(path: str) -> None:
     raise CheckpointError(f"{path}: not a regular file")
 
 
-def _list_data(prefix: str) -> list[str]:
-  """Returns the paths of a checkpoint's data files on this machine."""
-  return glob.glob(glob.escape(prefix) + ".data-*")
+def list_data(prefix: str) -> list[str]:
+  """Returns the paths of the data files that a checkpoint may have here."""
+  paths = glob.glob(glob.escape(prefix) + ".data-*")
+  return sorted(p for p in paths if DATA.fullmatch(p[len(prefix) :]))
 
 
 def _read_stamp(prefix: str) -> tuple[int, ...]:
@@ -632,7 +623,7 @@ def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
   A process writes the data files first.
   """
   newest = stamp[-1] if stamp else 0
-  for path in _list_data(prefix):
+  for path in list_data(prefix):
     with contextlib.suppress(OSError):
       newest = max(newest, os.stat(path).st_mtime_ns)
   is_recent = time.time() - newest / 1e9 < _RECENT

@@ -117,9 +117,6 @@ class _Renaming:
         self.sources.setdefault(name, Source("", spec, 0))
     self.left = dict.fromkeys(self.sources)
 
-  def is_scalar(self, name: str) -> bool:
-    return not self.sources[name].spec.shape
-
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives the variable `old` the name `new`, and perhaps another source."""
     if new in self.mapping and new in self.result:
@@ -300,7 +297,8 @@ class _Renaming:
     for name in list(self.left):
       scope, last = names.split_scope(name)
       base = names.split_number(last)[0] if name in powers else last
-      if _is_in_cond(name) and (scope in conds or self.is_scalar(name)):
+      is_scalar = not self.sources[name].spec.shape
+      if _is_in_cond(name) and (scope in conds or is_scalar):
         new, is_sure = self.find_scope(name)
         if is_sure and scope in conds:
           groups.setdefault(new + base, []).append(name)
@@ -329,15 +327,14 @@ class _Renaming:
   def find_scope(self, name: str) -> tuple[str, bool]:
     """Returns the new scope of a variable in a cond, and whether it is sure."""
     first = names.FIRST_COND[self.api or names.COMPAT]
-    scope = names.split_scope(name)[0]
-    outer = names.split_scope(names.remove_innermost_cond(name))[0]
+    without, number = names.split_cond(name)
+    outer = names.split_scope(without)[0]
     if not self.scales and not self.found.unclear:
       # The cond is tf.contrib's with a fixed loss scale, or the program's.
       is_contrib = self.api == names.CONTRIB
-      return (scope, True) if is_contrib else (outer, False)
+      return (names.split_scope(name)[0] if is_contrib else outer), is_contrib
     api, *others = sorted({s.api for s in self.scales} or {self.api or ""})
-    number = (names.get_cond_number(name) or 0) + first
-    number -= names.FIRST_COND.get(api, first)
+    number = (number or 0) + first - names.FIRST_COND.get(api, first)
     is_around = any(outer.startswith(s.scope) for s in self.scales)
     is_sure = not others and number >= 0 and (is_around or not self.mapping)
     return self.make_scope(outer, max(0, number)), is_sure
