@@ -248,8 +248,8 @@ def test_patterns(tmp_path):
     assert written.keys() == kept
     assert set(result.reasons.values()) == {"left out by its name"}
   for kwargs, what in (
-    ({"include": ["layer_1"]}, "include='layer_1' matches no tensor.*layer_1/"),
-    ({"exclude": ["x*"]}, r"exclude='x\*' matches no tensor"),
+    ({"include": ["layer_1"]}, "'layer_1' matches no tensor.*layer_1/"),
+    ({"exclude": ["x*"]}, r"pattern 'x\*' matches no tensor"),
     ({"exclude": ["*"]}, "leave no tensor"),
     ({"include": "layer_1/*"}, "must be a list of patterns"),
     ({"masters": True}, "has no float32 masters of weights"),
@@ -280,7 +280,7 @@ def test_patterns(tmp_path):
 def test_what_a_format_cannot_hold(name, value, to, tmp_path):
   prefix = save_tensors(tmp_path, {b"w": [1.0], name: value})
   with pytest.raises(
-    checkpoint.CheckpointError, match=r"cannot have a tensor|has no"
+    checkpoint.CheckpointError, match="cannot have tensors of such"
   ) as error:
     export(prefix, tmp_path, to)
   assert name.decode()[:9] in str(error.value).replace("\\x00", "\0")

@@ -14,12 +14,12 @@ from typing import TypeAlias
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import renaming
 from tf_compat_lossscale.checkpoint import weights
 from tf_compat_lossscale.checkpoint import writing
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.renaming import Renaming
 from tf_compat_lossscale.checkpoint.report import Conversion
 
 Layout: TypeAlias = typing.Literal[
@@ -121,8 +121,7 @@ def convert(
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
     found = None
-    changed: tuple[str, ...] = ()
-    notes: Sequence[str] = ()
+    changed: Sequence[str] = ()
     if to in weights.LAYOUTS:
       found = weights.find_weights(checkpoint, choice)
       sources = {
@@ -140,12 +139,26 @@ def convert(
         "by tf_compat_lossscale.checkpoint.restore, and save them"
       )
     else:
-      sources, changed, notes = renaming.rename(
-        checkpoint, to, scale, mapping or {}, same_order
-      )
-    result = _summarize(path, checkpoint, sources, found)
-    result = dataclasses.replace(
-      result, changed=changed, notes=(*checkpoint.notes, *notes)
+      renamed = Renaming(checkpoint, to, scale, mapping or {}, same_order)
+      sources, changed = renamed.result, renamed.changed
+      notes = renamed.notes
+    used = {source.key for source in sources.values()}
+    lost = [n for n in checkpoint.specs if n not in used and n not in sources]
+    result = Conversion(
+      path=path,
+      renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
+      dropped=tuple(found.dropped if found else lost),
+      added=tuple(
+        n
+        for n, source in sources.items()
+        if not source.key and n not in checkpoint.specs
+      ),
+      changed=tuple(changed),
+      notes=(*checkpoint.notes, *notes),
+      reasons=found.dropped if found else {},
+      unproven=tuple(found.unproven) if found else (),
+      sizes={name: spec.size for name, spec in checkpoint.specs.items()},
+      written={name: source.spec for name, source in sources.items()},
     )
     if dry_run:
       return result
@@ -203,27 +216,3 @@ def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
     return arguments.check_scale("set_loss_scale", set_loss_scale)
   except ValueError as error:
     raise CheckpointError(str(error)) from None
-
-
-def _summarize(
-  destination: str,
-  checkpoint: Checkpoint,
-  sources: Mapping[str, Source],
-  found: weights.Weights | None,
-) -> Conversion:
-  """Compares the new checkpoint with the source."""
-  used = {source.key for source in sources.values()}
-  dropped = [n for n in checkpoint.specs if n not in used and n not in sources]
-  return Conversion(
-    path=destination,
-    renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
-    dropped=tuple(found.dropped if found else dropped),
-    added=tuple(
-      n for n, s in sources.items() if not s.key and n not in checkpoint.specs
-    ),
-    changed=(),
-    reasons=found.dropped if found else {},
-    unproven=tuple(found.unproven) if found else (),
-    sizes={name: spec.size for name, spec in checkpoint.specs.items()},
-    written={name: source.spec for name, source in sources.items()},
-  )

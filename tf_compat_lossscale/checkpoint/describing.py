@@ -31,6 +31,11 @@ _OPTIMIZERS = {
   "adam_m": "BERT's AdamWeightDecay",
   "lamb_m": "LAMB",
 }
+# The variables of loss scales in object graphs: the scale first, then counts.
+_MEMBERS = (
+  *("current_loss_scale", names.LOSS_SCALE, names.KERAS_3[0]),
+  *("good_steps", names.KERAS_3[1], "bad_steps", *names.COUNTS),
+)
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
 _V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
 # NVIDIA's dnnlib, as in StyleGAN, has the logarithm of a loss scale.
@@ -306,9 +311,15 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
       ]
     generation = _find_generation(checkpoint, nodes, number)
     if generation:
-      is_contrib, state = _read_scale(checkpoint, nodes, number, path)
-      api = names.CONTRIB if is_contrib else generation
-      states += [state] if state else []
+      if names.LOSS_SCALE in children:
+        children = nodes[children[names.LOSS_SCALE]]
+        path = f"{path}/{names.LOSS_SCALE}".lstrip("/")
+      listed = {n: _read_child(checkpoint, children, n) for n in _MEMBERS}
+      values = {n: value for n, value in listed.items() if value is not None}
+      api = names.CONTRIB if names.LOSS_SCALE in values else generation
+      if not values.keys().isdisjoint(_MEMBERS[:3]):
+        paths = [f"{path}/{name}".lstrip("/") for name in values]
+        states.append(_make_state(values, paths))
   step = _read_child(checkpoint, nodes[0], "global_step")
   if step is None:
     step = max((s for s in steps if s is not None), default=None)
@@ -319,39 +330,6 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
     "loss_scales": tuple(states),
     "step": step,
   }
-
-
-def _read_scale(
-  checkpoint: Checkpoint, nodes: list[dict[str, int]], number: int, path: str
-) -> tuple[bool, LossScaleState | None]:
-  """Reads an optimizer's loss scale.
-
-  Returns:
-    Whether it is tf.contrib's; and the state, None if there is none.
-  """
-  children = nodes[number]
-  is_contrib = False
-  if names.KERAS_3_SCALE in children:
-    wanted = list(names.KERAS_3)
-  elif names.LOSS_SCALE in children:
-    children = nodes[children[names.LOSS_SCALE]]
-    path = f"{path}/{names.LOSS_SCALE}".lstrip("/")
-    is_contrib = names.LOSS_SCALE in children  # The variable in tf.contrib.
-    wanted = list(
-      names.SCALE_TENSORS[names.CONTRIB if is_contrib else names.COMPAT]
-    )
-  else:
-    return False, None
-  values = {
-    name: _read_child(checkpoint, children, name)
-    for name in (*wanted, *names.COUNTS)
-  }
-  if values[wanted[0]] is None:
-    return is_contrib, None
-  found = {name: v for name, v in values.items() if v is not None}
-  return is_contrib, _make_state(
-    found, [f"{path}/{name}".lstrip("/") for name in found]
-  )
 
 
 def _read_child(

@@ -32,58 +32,20 @@ from tf_compat_lossscale.checkpoint.reading import CheckpointError
 _APIS = {"contrib": names.CONTRIB, "fp32": None}
 
 
-def rename(
-  checkpoint: Checkpoint,
-  to: str,
-  scale: float | None,
-  mapping: Mapping[str, str],
-  same_order: bool,
-) -> tuple[dict[str, Source], tuple[str, ...], tuple[str, ...]]:
-  """Renames the variables of a checkpoint.
-
-  Args are those of `convert`; `scale` is the new value of every loss scale.
-
-  Returns:
-    New name -> source; the names of what was set; and what the user should
-    know.
-
-  Raises:
-    CheckpointError: Two variables would have one name, or names do not tell
-      which variable a name belongs to.
-  """
-  renaming = _Renaming(checkpoint, to, mapping, same_order)
-  if scale is not None:
-    renaming.set_scales(scale)
-  renaming.apply_mapping()
-  renaming.rename_scales()
-  renaming.rename_created()
-  for name in list(renaming.left):
-    renaming.add(name, name)
-  if renaming.undecided:
-    raise places.make_error(
-      checkpoint.prefix, "nothing was written", (), renaming.undecided
-    )
-  changed = [n for n, s in renaming.result.items() if not s.key]
-  return (
-    renaming.result,
-    tuple(changed if scale is not None else ()),
-    tuple(renaming.notes),
-  )
-
-
-class _Renaming:
-  """A renaming that its methods do step by step.
+class Renaming:
+  """The new names of a checkpoint's variables.
 
   Attributes:
+    result: New name -> source.
+    changed: The names of what was set.
+    notes: What the user should know.
     api: The API whose names loss scales get; None if they are left out.
     tensors: The variables of a loss scale in that API.
     is_v1: Whether conds are TensorFlow 1's.
     sources: Name -> the tensor, or what replaces the tensor.
     left: The variables that have no new name so far.
-    result: New name -> source, so far.
     origins: New name -> name.
     undecided: The new names that may be those of several variables.
-    notes: What the user should know.
     scales: The loss scales, with those that only lack counters.
   """
 
@@ -91,9 +53,19 @@ class _Renaming:
     self,
     checkpoint: Checkpoint,
     to: str,
+    scale: float | None,
     mapping: Mapping[str, str],
     same_order: bool,
   ) -> None:
+    """Renames the variables.
+
+    The arguments are those of `convert`; `scale` is the new value of every loss
+    scale.
+
+    Raises:
+      CheckpointError: Two variables would have one name, or names do not tell
+        which variable a name belongs to.
+    """
     self.path, self.mapping = checkpoint.prefix, mapping
     self.same_order = same_order
     self.api = _APIS.get(to, names.COMPAT)
@@ -111,11 +83,24 @@ class _Renaming:
       {n: s.spec for n, s in self.sources.items() if mapping.get(n) != n}
     )
     self.scales = [*self.found.known, *self.found.likely]
-    for scale in self.found.likely:
-      specs = names.SCALE_TENSORS[scale.api].values()
-      for name, spec in zip(scale.names, specs):
+    for each in self.found.likely:
+      specs = names.SCALE_TENSORS[each.api].values()
+      for name, spec in zip(each.names, specs):
         self.sources.setdefault(name, Source("", spec, 0))
     self.left = dict.fromkeys(self.sources)
+    if scale is not None:
+      self.set_scales(scale)
+    self.apply_mapping()
+    self.rename_scales()
+    self.rename_created()
+    for name in list(self.left):
+      self.add(name, name)
+    if self.undecided:
+      raise places.make_error(
+        self.path, "nothing was written", (), self.undecided
+      )
+    is_set = scale is not None
+    self.changed = [n for n, s in self.result.items() if is_set and not s.key]
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives the variable `old` the name `new`, and perhaps another source."""

@@ -208,26 +208,25 @@ def check_tensors(
   path: str, kind: str, specs: Mapping[str, TensorSpec]
 ) -> None:
   """Refuses tensors whose dtypes or names a kind of file does not have."""
-  for name in specs:
+
+  def fits(name: str) -> bool:
+    if kind == "safetensors":
+      return name != "__metadata__"
     # NumPy looks for the file's name first, which ends in .npy.
     is_hidden = name.endswith(".npy") and name[: -len(".npy")] in specs
-    is_bad = "\0" in name or len(name.encode()) > _LONGEST_NAME or is_hidden
-    if name == "__metadata__" if kind == "safetensors" else is_bad:
-      raise CheckpointError(
-        f"{path}: {kind} cannot have a tensor of the name {name[:99]!r}: leave "
-        "it out by exclude, on the command line by --exclude"
-      )
+    is_short = len(name.encode()) <= _LONGEST_NAME
+    return is_short and "\0" not in name and not is_hidden
+
   unfit = [
-    f"{name} ({spec.dtype})"
+    f"{name[:99]!r} ({spec.dtype})"
     for name, spec in specs.items()
-    if spec.dtype not in _DTYPES[kind]
+    if spec.dtype not in _DTYPES[kind] or not fits(name)
   ]
   if unfit:
-    dtypes = sorted({specs[name].dtype for name in specs} - _DTYPES[kind])
     raise CheckpointError(
-      f"{path}: {kind} has no {' and no '.join(dtypes)}: leave out "
-      f"{', '.join(report.shorten(unfit, 5))} by exclude, on the command "
-      "line by --exclude"
+      f"{path}: {kind} cannot have tensors of such names or dtypes: "
+      f"{', '.join(report.shorten(unfit, 5))}; leave them out by exclude, on "
+      "the command line by --exclude"
     )
 
 
