@@ -68,8 +68,6 @@ _FIRST_FORMAT = (
 )
 # How TensorFlow names an op that ran eagerly.
 _OPS = re.compile(r"\{\{[^}]*\}\} | \[Op:[^]]*\]")
-# What TensorFlow says if the parts of a variable are not to be read as saved.
-_UNJOINED = re.compile(r"Dtype (\w+) not supported")
 _TRIES = 5  # The number of tries after which reading fails.
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # A process writes the data files first. We wait for the index for so many
@@ -146,7 +144,7 @@ class Checkpoint:
         "pattern: rename the file or the folder that has one"
       )
     self._stamp = _read_stamp(prefix)
-    with self._explain():
+    with _explain(self.prefix):
       self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
       shapes = self._reader.get_variable_to_shape_map()
       dtypes = self._reader.get_variable_to_dtype_map()
@@ -166,7 +164,7 @@ class Checkpoint:
     """The `TrackableObjectGraph`; None if the variables are saved by name."""
     if not self._has_objects:
       return None
-    with self._explain():
+    with _explain(self.prefix):
       data = self._reader.get_tensor(OBJECT_GRAPH)
       graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
       numbers = {0}
@@ -184,7 +182,7 @@ class Checkpoint:
     """The folder of the SavedModel that the checkpoint is part of, if any."""
     folder = os.path.dirname(os.path.dirname(self.prefix))
     if self.prefix.endswith(_VARIABLES):
-      with _explain_path(self.prefix):
+      with _explain(self.prefix):
         if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
           return folder
     return None
@@ -218,7 +216,7 @@ class Checkpoint:
     """
     if name not in self.specs:
       raise CheckpointError(f"{self.prefix}: it has no tensor {name!r}")
-    with self._explain(name):
+    with _explain(f"{self.prefix}: {name}"):
       value = self._reader.get_tensor(name)
       # NumPy's own strings lose zeros at their end.
       return np.asarray(value, object if isinstance(value, bytes) else None)
@@ -236,7 +234,7 @@ class Checkpoint:
     if not slices:
       return []
     listed, parts = zip(*slices)
-    with self._explain(), graphs.run_on_cpu():
+    with _explain(self.prefix), graphs.run_on_cpu():
       restored: list[tf.Tensor] = tf.raw_ops.RestoreV2(
         prefix=self.prefix,
         tensor_names=tf.constant(np.array(listed, object), tf.string),
@@ -274,38 +272,9 @@ class Checkpoint:
     tensor was read, before the first variable is assigned: from then on the
     attempt counts, whatever happens to the files.
     """
-    if not self._is_current():
+    if _read_stamp(self.prefix) != self._stamp:
       raise _Overwritten
     self.is_checked = True
-
-  def _is_current(self) -> bool:
-    return _read_stamp(self.prefix) == self._stamp
-
-  @contextlib.contextmanager
-  def _explain(self, name: str = "") -> Iterator[None]:
-    """Turns the errors of TensorFlow's readers into ours."""
-    where = f"{self.prefix}: {name}: " if name else f"{self.prefix}: "
-    try:
-      yield
-    except (MemoryError, tf.errors.ResourceExhaustedError):
-      raise CheckpointError(f"{where}not enough memory to read it") from None
-    except CheckpointError:
-      raise
-    except Exception as error:  # The readers raise errors of many classes.
-      line = get_first_line(error)
-      if isinstance(
-        error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
-      ):
-        raise CheckpointError(f"{where}it cannot be read: {line}") from error
-      dtype = _UNJOINED.search(line)
-      if dtype:
-        raise CheckpointError(
-          f"{where}TensorFlow does not join the parts of a partitioned "
-          f"variable of {dtype[1]}: restore it in a program with the same parts"
-        ) from error
-      raise CheckpointError(
-        f"{where}it is damaged or no checkpoint: {line}"
-      ) from error
 
 
 def read_consistently(
@@ -333,14 +302,14 @@ def read_consistently(
     try:
       checkpoint = Checkpoint(prefix, [note] if note else [])
       result = attempt(checkpoint)
-      if checkpoint.is_checked or checkpoint._is_current():
-        return result
+      if not checkpoint.is_checked:
+        checkpoint.check_current()
+      return result
     except _Overwritten:
       pass
     except Exception:
-      if checkpoint and checkpoint.is_checked:
-        raise
-      if not _will_differ(prefix, stamp):
+      is_done = checkpoint is not None and checkpoint.is_checked
+      if is_done or not _will_differ(prefix, stamp):
         raise
     time.sleep(_PAUSE * 2**number)
   raise CheckpointError(
@@ -370,7 +339,7 @@ def expand(path: str) -> list[str]:
   """
   below: list[str] = []
   # What reads the path says what is wrong with it.
-  with contextlib.suppress(CheckpointError), _explain_path(path):
+  with contextlib.suppress(CheckpointError), _explain(path):
     if not _has_checkpoint(path):
       below = [os.path.join(path, name) for name in _list_below(path)]
   return below or [path]
@@ -429,7 +398,7 @@ def find_paths(
 def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
   """Returns a checkpoint's prefix, and how it was chosen among several."""
   path = os.fspath(path)
-  with _explain_path(path):
+  with _explain(path):
     # A folder may have the name of a prefix beside it. TensorFlow's Saver then
     # takes the prefix, too.
     if tf.io.gfile.exists(path + ".index"):
@@ -580,7 +549,7 @@ def read_message(path: str, message: _Message) -> _Message:
   Raises:
     CheckpointError: The file is missing, or has another content.
   """
-  with _explain_path(path):
+  with _explain(path):
     data = _read_bytes(path)
   try:
     message.ParseFromString(data)
@@ -636,20 +605,21 @@ def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
 
 
 @contextlib.contextmanager
-def _explain_path(path: str) -> Iterator[None]:
-  """Turns the errors of file systems into ours."""
+def _explain(where: str) -> Iterator[None]:
+  """Turns the errors of file systems and of TensorFlow's readers into ours."""
   try:
     yield
+  except (MemoryError, tf.errors.ResourceExhaustedError):
+    raise CheckpointError(f"{where}: not enough memory to read it") from None
   except CheckpointError:
     raise
-  except tf.errors.UnimplementedError as error:
+  except Exception as error:  # The readers raise errors of many classes.
+    line = get_first_line(error)
+    if "File system scheme" in line:
+      line += "; install what adds it, such as tensorflow-io-gcs-filesystem"
     raise CheckpointError(
-      f"{path}: TensorFlow does not know this file system: "
-      f"{get_first_line(error)}; install what adds it, such as "
-      "tensorflow-io-gcs-filesystem"
+      f"{where}: it is damaged or cannot be read: {line}"
     ) from error
-  except (tf.errors.OpError, OSError, ValueError) as error:
-    raise CheckpointError(f"{path}: {get_first_line(error)}") from error
 
 
 def get_first_line(error: BaseException) -> str:
