@@ -202,13 +202,14 @@ class Renaming:
   def rename_scales(self) -> None:
     """Gives loss scales their names in the API; fp32 leaves them out."""
     left = [scale for scale in self.scales if scale.names[0] in self.left]
-    if any(names.get_base(n) not in self.tensors for n in self.found.unclear):
-      self.refuse_scales(self.found.unclear, True)
+    unclear = self.found.unclear
+    if any(names.get_base(name) not in self.tensors for name in unclear):
+      self.refuse_scales(unclear, True)
     for scale in self.found.likely:
       if scale in left and scale.api != self.api:
         self.refuse_scales(scale.names, False)
-    if len({scale.api for scale in left}) > 1:
-      self.refuse_scales([n for s in left for n in s.names], True)
+    if len({s.api for s in left} | {self.api for _ in unclear}) > 1:
+      self.refuse_scales({n for s in left for n in s.names} | unclear, True)
     powers = names.group(
       (n for n, s in self.sources.items() if names.is_power(n, s.spec)),
       names.get_base,
@@ -318,7 +319,8 @@ class Renaming:
       # The cond is tf.contrib's with a fixed loss scale, or the program's.
       is_contrib = self.api == names.CONTRIB
       return (names.split_scope(name)[0] if is_contrib else outer), is_contrib
-    api, *others = sorted({s.api for s in self.scales} or {self.api or ""})
+    apis = {s.api for s in self.scales} | {self.api for _ in self.found.unclear}
+    api, *others = sorted(filter(None, apis))
     number = (number or 0) + first - names.FIRST_COND.get(api, first)
     is_around = any(outer.startswith(s.scope) for s in self.scales)
     is_sure = not others and number >= 0 and (is_around or not self.mapping)
@@ -347,17 +349,26 @@ class Renaming:
       groups: New name without number -> names, to be extended.
     """
     first = names.FIRST_COND[self.api or names.COMPAT]
-    scopes = [scale.scope for scale in self.scales]
+    unclear = {names.split_scope(name)[0] for name in self.found.unclear}
+    scopes = [*(scale.scope for scale in self.scales), *sorted(unclear)]
     here = [
       self.make_scope(scope, first + 2 * scopes[:i].count(scope)) + base
       for i, scope in enumerate(scopes)
     ]
-    served = [n for n, old in self.origins.items() if n != old]
-    served += filter(_is_in_cond, self.left)
-    count = sum(names.get_base(name) == base for name in served)
-    if count >= len(self.scales) or {*here} == {base}:
+    others = [
+      name
+      for name in self.left
+      if names.get_base(name) == base and name not in members
+    ]
+    served = [n for n in others if _is_in_cond(n)]
+    served += [
+      new
+      for new, old in self.origins.items()
+      if new != old and names.get_base(new) == base
+    ]
+    if len(served) >= len(scopes) or {*here} == {base}:
       groups.setdefault(base, []).extend(members)
-    elif len(members) == 1 and scopes == [""]:
+    elif len(members) == 1 and scopes == [""] and not others and not unclear:
       self.notes.append(
         f"assumed that {members[0]} is of the optimizer with the only loss "
         "scale"
