@@ -256,10 +256,8 @@ class Checkpoint:
     """
     value = self.read(name)
     if value.shape or value.dtype.kind in "OSUc":
-      spec = self.specs[name]
       raise CheckpointError(
-        f"{self.prefix}: {name} is no number: its dtype is {spec.dtype}, its "
-        f"shape {list(spec.shape)}"
+        f"{self.prefix}: {name} is no number, but {self.specs[name]}"
       )
     number = value.item()
     # bfloat16 is of no kind that NumPy knows.

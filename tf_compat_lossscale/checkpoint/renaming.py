@@ -355,17 +355,10 @@ class Renaming:
       self.make_scope(scope, first + 2 * scopes[:i].count(scope)) + base
       for i, scope in enumerate(scopes)
     ]
-    others = [
-      name
-      for name in self.left
-      if names.get_base(name) == base and name not in members
-    ]
-    served = [n for n in others if _is_in_cond(n)]
-    served += [
-      new
-      for new, old in self.origins.items()
-      if new != old and names.get_base(new) == base
-    ]
+    moved = [new for new, old in self.origins.items() if new != old]
+    others = [n for n in (*self.left, *moved) if names.get_base(n) == base]
+    others = [name for name in others if name not in members]
+    served = [name for name in others if name in moved or _is_in_cond(name)]
     if len(served) >= len(scopes) or {*here} == {base}:
       groups.setdefault(base, []).extend(members)
     elif len(members) == 1 and scopes == [""] and not others and not unclear:
