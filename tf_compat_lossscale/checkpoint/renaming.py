@@ -47,6 +47,7 @@ class Renaming:
     origins: New name -> name.
     undecided: The new names that may be those of several variables.
     scales: The loss scales, with those that only lack counters.
+    is_new: Whether a loss scale is added.
   """
 
   def __init__(
@@ -83,6 +84,7 @@ class Renaming:
       {n: s.spec for n, s in self.sources.items() if mapping.get(n) != n}
     )
     self.scales = [*self.found.known, *self.found.likely]
+    self.is_new = False
     for each in self.found.likely:
       specs = names.SCALE_TENSORS[each.api].values()
       for name, spec in zip(each.names, specs):
@@ -138,20 +140,12 @@ class Renaming:
     if not self.scales:
       api = self.api or names.COMPAT
       self.scales = [ScaleNames(api, "", tuple(names.SCALE_TENSORS[api]))]
-      given = self.mapping.values()
+      self.is_new = True
       taken = self.sources.keys() & set(self.scales[0].names)
-      taken |= {
-        name
-        for name, source in self.sources.items()
-        if names.is_power(name, source.spec) and "/" in name
-        if name not in given and names.get_other_power(name) not in given
-      }
       if taken:
         raise CheckpointError(
-          f"{self.path}: it has no loss scale, and none can be added beside "
-          f"{min(taken)}: that is a variable of its own with such a name, or "
-          "one of an optimizer in a scope, which needs its new name by mapping "
-          "(--map)"
+          f"{self.path}: it has no loss scale, and none can be added: the "
+          f"model has a variable of its own that is called {min(taken)}"
         )
     for scale in self.scales:
       specs = names.SCALE_TENSORS[scale.api].values()
@@ -169,15 +163,11 @@ class Renaming:
     gets the name of a loss scale is one.
     """
     for new, old in self.mapping.items():
-      if old not in self.sources:
+      if old not in self.sources or not new or not isinstance(new, str):
         near = places.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
-          "not in it"
-        )
-      if not new or not isinstance(new, str):
-        raise CheckpointError(
-          f"{self.path}: the mapping has no name for {old!r}, but {new!r}"
+          "not in it, or has no name"
         )
       source = self.sources[old]
       wanted = self.tensors.get(names.get_base(new), source.spec)
@@ -292,6 +282,9 @@ class Renaming:
           self.doubt([new + base], [name], {new + base: name})
       elif name in powers and not scope:
         loose.setdefault(base, []).append(name)
+      elif name in powers and self.is_new:  # Its optimizer may get it or not.
+        new = self.make_scope(scope, names.FIRST_COND[self.scales[0].api])
+        self.doubt([new + base], [name], {new + base: name})
       elif name in powers:  # Its optimizer has no loss scale.
         groups.setdefault(scope + base, []).append(name)
     for base, members in loose.items():
@@ -315,10 +308,11 @@ class Renaming:
     first = names.FIRST_COND[self.api or names.COMPAT]
     without, number = names.split_cond(name)
     outer = names.split_scope(without)[0]
-    if not self.scales and not self.found.unclear:
+    if self.is_new or not (self.scales or self.found.unclear):
       # The cond is tf.contrib's with a fixed loss scale, or the program's.
-      is_contrib = self.api == names.CONTRIB
-      return (names.split_scope(name)[0] if is_contrib else outer), is_contrib
+      if self.api == names.CONTRIB:
+        return names.split_scope(name)[0], True
+      return (self.make_scope(outer, first) if self.is_new else outer), False
     apis = {s.api for s in self.scales} | {self.api for _ in self.found.unclear}
     api, *others = sorted(filter(None, apis))
     number = (number or 0) + first - names.FIRST_COND.get(api, first)
@@ -358,7 +352,8 @@ class Renaming:
     moved = [new for new, old in self.origins.items() if new != old]
     others = [n for n in (*self.left, *moved) if names.get_base(n) == base]
     others = [name for name in others if name not in members]
-    served = [name for name in others if name in moved or _is_in_cond(name)]
+    served = [] if self.is_new else [*filter(_is_in_cond, others)]
+    served += [name for name in others if name in moved]
     if len(served) >= len(scopes) or {*here} == {base}:
       groups.setdefault(base, []).extend(members)
     elif len(members) == 1 and scopes == [""] and not others and not unclear:
