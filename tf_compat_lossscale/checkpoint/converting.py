@@ -178,13 +178,7 @@ def convert(
 def _check_options(
   to: str, choice: weights.Choice, others: Mapping[str, object]
 ) -> None:
-  """Checks that the options that are given are those of the layout.
-
-  Args:
-    to: The layout.
-    choice: The options of `weights.LAYOUTS`.
-    others: Name -> value, of the options of other layouts.
-  """
+  """Checks that what is given of both kinds of options is for the layout."""
   own = choice._asdict()
   is_own = to in weights.LAYOUTS
   given = [n for n, v in (others if is_own else own).items() if v]
@@ -207,7 +201,6 @@ def _check_options(
 
 
 def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
-  """Returns the loss scale to set; None if there is none."""
   if set_loss_scale is None:
     return _INITIAL if reset else None
   if reset:

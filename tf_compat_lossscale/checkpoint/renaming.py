@@ -321,9 +321,9 @@ class Renaming:
     return self.make_scope(outer, max(0, number)), is_sure
 
   def make_scope(self, outer: str, number: int) -> str:
-    """Returns the scope of the cond in which an optimizer in `outer` applies.
+    """Returns the scope of what an optimizer makes that applies in `outer`.
 
-    It is another one if the API has no such conds.
+    The number is that of its cond, if the API has conds.
     """
     if self.is_v1:
       return f"{outer}{names.add_number('cond', number)}/"
@@ -370,5 +370,4 @@ class Renaming:
 
 
 def _is_in_cond(name: str) -> bool:
-  """Returns whether a variable is directly in a scope called like a cond."""
   return names.get_base(names.split_scope(name)[0][:-1]) == "cond"

@@ -150,12 +150,10 @@ def _choose_averages(found: Weights, choice: Choice) -> dict[str, str]:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-  """Returns whether a name is one of the patterns, or matches one."""
   return any(name == p or fnmatch.fnmatchcase(name, p) for p in patterns)
 
 
 def _choose(found: Weights, choice: Choice) -> None:
-  """Keeps the tensors whose names match the patterns."""
   averages = [a for each in found.averages.values() for a in each]
   known = {*found.kept, *(averages if choice.averages else ())}
   for pattern in (*choice.include, *choice.exclude):
