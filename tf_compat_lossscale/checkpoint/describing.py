@@ -112,13 +112,15 @@ class Description:
     """The way to use the checkpoint today: a sentence with what to type."""
     values = [state.value for state in self.loss_scales]
     has_run_away = any(not (math.isfinite(v) and v >= 1) for v in values)
+    what = "Its loss scale has run away. " if has_run_away else ""
     path = repr(self.path)
     if self.kind == SAVED_MODEL:
       is_ours = self.api in (KERAS_22, KERAS_23, KERAS_211)
       load = "tf_compat_lossscale.keras.load_model"
       folder = os.path.dirname(os.path.dirname(self.path))
       return (
-        f"Load it by {load if is_ours else 'tf.saved_model.load'}({folder!r})."
+        f"{what}Load it by "
+        f"{load if is_ours else 'tf.saved_model.load'}({folder!r})."
       )
     if self.kind == SAVER and has_run_away:
       conds = any(names.get_cond_number(key) is not None for key in self.keys)
@@ -127,8 +129,8 @@ class Description:
       to = names.CONTRIB if self.api == names.CONTRIB else to
       paths = map(shlex.quote, (self.path, self.path + "-repaired"))
       return (
-        "Its loss scale has run away: tf-lossscale convert "
-        f"{' '.join(paths)} --to={to} --reset"
+        f"{what}Repair it by tf-lossscale convert {' '.join(paths)} --to={to} "
+        "--reset"
       )
     if self.kind == SAVER:
       return (
@@ -138,8 +140,8 @@ class Description:
     anew = {name: None for state in self.loss_scales for name in state.names}
     mapping = f", mapping={anew}" if has_run_away else ""
     return (
-      f"Restore it by tf_compat_lossscale.checkpoint.restore(None, {path}, "
-      f"objects{mapping}), with objects called as in the file, and in "
+      f"{what}Restore it by tf_compat_lossscale.checkpoint.restore(None, "
+      f"{path}, objects{mapping}), with objects called as in the file, and in "
       "TensorFlow 1's style with the session instead of None."
     )
 
