@@ -163,8 +163,9 @@ class Renaming:
     gets the name of a loss scale is one.
     """
     for new, old in self.mapping.items():
-      if old not in self.sources or not new or not isinstance(new, str):
-        near = places.suggest(str(old), self.sources)
+      is_there = old in self.sources
+      if not is_there or not new or not isinstance(new, str):
+        near = "" if is_there else places.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
           "not in it, or has no name"
