@@ -67,6 +67,7 @@ class Report:
     return escape(self._describe_counts() + listed + noted)
 
   def _describe_counts(self) -> str:
+    """Returns the path, and the number of variables of each kind."""
     counts = [
       f"{len(getattr(self, what))} {what}"
       for what in ("bridged", "initialized", "kept", "unused")
