@@ -132,11 +132,6 @@ def ways_of(golden, folder):
     ways += [
       ("by_names_of_objects", Model.restore_by_name, lambda: golden.by_object),
       by_object,
-      (
-        "from_fp32_object",
-        Model.restore_by_object,
-        lambda: convert_to_fp32(golden.by_object, folder),
-      ),
     ]
   elif golden.by_object:
     ways += [by_object]

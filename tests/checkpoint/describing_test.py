@@ -75,39 +75,36 @@ def test_session_by_name(name):
     assert d.control_flow == ("v2" if v2 else "v1")
 
 
-@pytest.mark.any_release
-@pytest.mark.parametrize("name", of("session"))
-def test_session_by_object(name):
-  folder, expected = golden(name)
-  d = checkpoint.describe(folder / expected["object_path"])
-  assert (d.kind, d.api) == ("object", "compat.v1")
-  assert d.inner_optimizer == _INNER[expected["inner"]]
-  assert_state(d, expected)
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("name", of("contrib"))
-def test_contrib(name):
-  folder, expected = golden(name)
-  d = checkpoint.describe(folder)
-  # A fixed loss scale has no variables, by which names could tell.
-  api = None if expected["kind"] == "fixed" else "contrib"
-  assert (d.kind, d.api, d.control_flow) == ("saver", api, "v1")
-  assert d.inner_optimizer == _INNER[expected["inner"]]
-  assert_state(d, expected)
+def is_old(name):
+  """Returns whether a release's Keras had the optimizer as a child."""
+  return name.startswith(("tf-1.", "tf-2.0", "tf-2.1", "tf-2.2"))
 
 
 @pytest.mark.any_release
 @pytest.mark.parametrize(
-  "name", [name for name in of("keras") if "policy" not in name]
+  "name",
+  [
+    *of("session"),
+    *of("contrib"),
+    *(n for n in of("keras") if "policy" not in n),
+  ],
 )
-def test_keras_objects(name):
+def test_objects_and_contrib(name):
+  """Checks what is in an object graph, or in a checkpoint of tf.contrib."""
   folder, expected = golden(name)
-  d = checkpoint.describe(folder / expected["object_path"])
-  old = name.startswith(("tf-1.", "tf-2.0", "tf-2.1", "tf-2.2"))
-  if expected["kind"] != "fixed" or old:
-    assert d.api == ("Keras <=2.2" if old else "Keras 2.3+")
-  assert d.kind == "object"
+  is_fixed = expected["kind"] == "fixed"
+  if "contrib" in name:
+    d = checkpoint.describe(folder)
+    # A fixed loss scale has no variables, by which names could tell.
+    api = None if is_fixed else "contrib"
+    assert (d.kind, d.control_flow) == ("saver", "v1")
+  else:
+    d = checkpoint.describe(folder / expected["object_path"])
+    api = "Keras <=2.2" if is_old(name) else "Keras 2.3+"
+    api = "compat.v1" if "session" in name else api
+    assert d.kind == "object"
+  if not (is_fixed and api == "Keras 2.3+"):
+    assert d.api == api
   assert d.inner_optimizer == _INNER[expected["inner"]]
   assert_state(d, expected)
 
@@ -118,10 +115,8 @@ def test_keras_objects(name):
 )
 def test_keras_models(name):
   folder, expected = golden(name)
-  old = name.startswith(("tf-1.", "tf-2.0"))
-  api = "Keras <=2.2" if old else "Keras 2.3+"
-  weights = checkpoint.describe(folder / "weights" / "ckpt")
-  forms = {"object": weights}
+  api = "Keras <=2.2" if is_old(name) else "Keras 2.3+"
+  forms = {"object": checkpoint.describe(folder / "weights" / "ckpt")}
   if (folder / "saved_model").exists():
     forms["saved_model"] = checkpoint.describe(folder / "saved_model")
     release = forms["saved_model"].release

@@ -56,12 +56,10 @@ def test_tries_while_it_changes(changes, fails, tmp_path):
 
   if changes < 5:
     assert reading.read_consistently(prefix, attempt) == changes
-    assert len(calls) == changes + 1
   else:
-    what = r"\(at last: torn\)" if fails else "each of 5 tries"
-    with pytest.raises(checkpoint.CheckpointError, match=what):
+    with pytest.raises(checkpoint.CheckpointError, match="each of 5 tries"):
       reading.read_consistently(prefix, attempt)
-    assert len(calls) == 5
+  assert len(calls) == min(changes + 1, 5)
 
 
 def test_what_is_assigned_counts(tmp_path):

@@ -248,8 +248,8 @@ def test_patterns(tmp_path):
     assert written.keys() == kept
     assert set(result.reasons.values()) == {"left out by its name"}
   for kwargs, what in (
-    ({"include": ["layer_1"]}, "include='layer_1' matches no tensor.*layer_1/"),
-    ({"exclude": ["x*"]}, r"exclude='x\*' matches no tensor"),
+    ({"include": ["layer_1"]}, "'layer_1' matches no tensor.*layer_1/"),
+    ({"exclude": ["x*"]}, r"pattern 'x\*' matches no tensor"),
     ({"exclude": ["*"]}, "leave no tensor"),
     ({"include": "layer_1/*"}, "must be a list of patterns"),
     ({"masters": True}, "has no float32 masters of weights"),
@@ -280,7 +280,7 @@ def test_patterns(tmp_path):
 def test_what_a_format_cannot_hold(name, value, to, tmp_path):
   prefix = save_tensors(tmp_path, {b"w": [1.0], name: value})
   with pytest.raises(
-    checkpoint.CheckpointError, match=r"cannot have a tensor|has no"
+    checkpoint.CheckpointError, match="cannot have tensors of such"
   ) as error:
     export(prefix, tmp_path, to)
   assert name.decode()[:9] in str(error.value).replace("\\x00", "\0")
@@ -471,21 +471,20 @@ def test_the_command(tmp_path, capsys):
 
 
 @pytest.mark.any_release
-def test_a_dry_run_tells_what_the_run_does(tmp_path, capsys):
-  """Checks sizes of tensors that are computed, and a path that is taken."""
-  for to in ("saver", "weights"):
-    command = ["convert", _SESSION, str(tmp_path / to), f"--to={to}"]
-    assert cli.main([*command, "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    sizes = re.findall(r"^write .*, ([\d,]+) bytes", out, re.MULTILINE)
-    total = sum(int(size.replace(",", "")) for size in sizes)
-    assert f"{len(sizes)} tensors, {total:,} bytes" in out
-    assert cli.main(command) == 0
-    assert (tmp_path / f"{to}.data-00000-of-00001").stat().st_size == total
-    for arguments in (command, [*command, "--dry-run"]):
-      with pytest.raises(SystemExit):
-        cli.main(arguments)
-      assert "there is a checkpoint already" in capsys.readouterr().err
+@pytest.mark.parametrize("to", ["saver", "weights"])
+def test_a_dry_run_tells_what_the_run_does(to, tmp_path, capsys):
+  """Checks the sizes of tensors, also of those that are computed."""
+  command = ["convert", _SESSION, str(tmp_path / to), f"--to={to}"]
+  assert cli.main([*command, "--dry-run"]) == 0
+  out = capsys.readouterr().out
+  sizes = re.findall(r"^write .*, ([\d,]+) bytes", out, re.MULTILINE)
+  total = sum(int(size.replace(",", "")) for size in sizes)
+  assert f"{len(sizes)} tensors, {total:,} bytes" in out
+  assert cli.main(command) == 0
+  assert (tmp_path / f"{to}.data-00000-of-00001").stat().st_size == total
+  with pytest.raises(SystemExit):
+    cli.main([*command, "--dry-run"])
+  assert "there is a checkpoint already" in capsys.readouterr().err
 
 
 @pytest.mark.any_release

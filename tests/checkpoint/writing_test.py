@@ -166,7 +166,6 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
-_STEPS = ("link", "unlink", "replace", "fsync")
 _KILLED = """
 import os, signal, sys
 from tf_compat_lossscale import checkpoint

@@ -13,15 +13,13 @@ from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import wrong_values
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import renaming
 from tf_compat_lossscale.checkpoint import weights
 from tf_compat_lossscale.checkpoint import writing
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
-from tf_compat_lossscale.checkpoint.reading import TensorSpec
+from tf_compat_lossscale.checkpoint.renaming import Renaming
 from tf_compat_lossscale.checkpoint.report import Conversion
 
 Layout: TypeAlias = typing.Literal[
@@ -64,7 +62,7 @@ def convert(
       new file.
     to: The layout. 'saver' and 'saver-v2' name variables as `compat.v1` does
       under TensorFlow 1's and 2's control flow, 'contrib' as tf.contrib did.
-      'fp32' is the source without its loss scales. 'weights', 'npz' and
+      'fp32' is a source by name without its loss scales. 'weights', 'npz' and
       'safetensors' have the model's tensors alone, without slots, powers,
       averages, loss scales and steps, by name: as a checkpoint that any Saver
       restores, or as one file.
@@ -123,28 +121,44 @@ def convert(
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
     found = None
-    changed: tuple[str, ...] = ()
-    notes: Sequence[str] = ()
+    changed: Sequence[str] = ()
     if to in weights.LAYOUTS:
       found = weights.find_weights(checkpoint, choice)
-      sources, notes = _take(checkpoint, found.kept), found.notes
+      sources = {
+        name: Source(key, checkpoint.specs[key])
+        for name, key in found.kept.items()
+      }
+      notes = found.notes
       if is_file:
         specs = {name: each.spec for name, each in sources.items()}
         writing.check_tensors(path, to, specs)
     elif to == "fp32" and checkpoint.object_graph is not None:
-      if mapping:
-        raise CheckpointError(
-          f"{checkpoint.prefix}: fp32 keeps all names of objects, so it takes "
-          "no mapping"
-        )
-      sources = _remove_scales(checkpoint)
-    else:
-      sources, changed, notes = renaming.rename(
-        checkpoint, to, scale, mapping or {}, same_order
+      raise CheckpointError(
+        f"{checkpoint.prefix}: fp32 takes checkpoints by name, but this one is "
+        "of objects: restore it into the live objects of the float32 program "
+        "by tf_compat_lossscale.checkpoint.restore, and save them"
       )
-    result = _summarize(path, checkpoint, sources, found)
-    result = dataclasses.replace(
-      result, changed=changed, notes=(*checkpoint.notes, *notes)
+    else:
+      renamed = Renaming(checkpoint, to, scale, mapping or {}, same_order)
+      sources, changed = renamed.result, renamed.changed
+      notes = renamed.notes
+    used = {source.key for source in sources.values()}
+    lost = [n for n in checkpoint.specs if n not in used and n not in sources]
+    result = Conversion(
+      path=path,
+      renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
+      dropped=tuple(found.dropped if found else lost),
+      added=tuple(
+        n
+        for n, source in sources.items()
+        if not source.key and n not in checkpoint.specs
+      ),
+      changed=tuple(changed),
+      notes=(*checkpoint.notes, *notes),
+      reasons=found.dropped if found else {},
+      unproven=tuple(found.unproven) if found else (),
+      sizes={name: spec.size for name, spec in checkpoint.specs.items()},
+      written={name: source.spec for name, source in sources.items()},
     )
     if dry_run:
       return result
@@ -164,13 +178,7 @@ def convert(
 def _check_options(
   to: str, choice: weights.Choice, others: Mapping[str, object]
 ) -> None:
-  """Checks that the options that are given are those of the layout.
-
-  Args:
-    to: The layout.
-    choice: The options of `weights.LAYOUTS`.
-    others: Name -> value, of the options of other layouts.
-  """
+  """Checks that what is given of both kinds of options is for the layout."""
   own = choice._asdict()
   is_own = to in weights.LAYOUTS
   given = [n for n, v in (others if is_own else own).items() if v]
@@ -193,7 +201,6 @@ def _check_options(
 
 
 def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
-  """Returns the loss scale to set; None if there is none."""
   if set_loss_scale is None:
     return _INITIAL if reset else None
   if reset:
@@ -202,87 +209,3 @@ def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
     return arguments.check_scale("set_loss_scale", set_loss_scale)
   except ValueError as error:
     raise CheckpointError(str(error)) from None
-
-
-def _take(checkpoint: Checkpoint, keys: Mapping[str, str]) -> dict[str, Source]:
-  """Returns new name -> source, of tensors that stay as they are."""
-  return {n: Source(key, checkpoint.specs[key]) for n, key in keys.items()}
-
-
-def _remove_scales(checkpoint: Checkpoint) -> dict[str, Source]:
-  """Returns an object-based checkpoint without its loss scales.
-
-  The inner optimizer takes the place of the loss scale optimizer. Tensors keep
-  their keys, since TensorFlow finds values by the graph.
-  """
-  graph = type(checkpoint.object_graph)()
-  graph.CopyFrom(checkpoint.object_graph)
-  instead: dict[int, int] = {}
-  for number, node in enumerate(graph.nodes):
-    children = reading.get_children(node)
-    gone = set()
-    wraps = names.LOSS_SCALE in children or names.KERAS_3_SCALE in children
-    for name in (names.BASE_OPTIMIZER, "inner_optimizer"):
-      if name in children and wraps:
-        if node.slot_variables or "iter" in children:
-          # Keras 2.3 and later: the wrapper has the inner one's variables.
-          gone.add(name)
-        else:
-          instead[number] = children[name]
-    if number not in instead:
-      gone.add(names.LOSS_SCALE)
-    left = [child for child in node.children if child.local_name not in gone]
-    del node.children[:]
-    node.children.extend(left)
-  for node in graph.nodes:
-    for child in node.children:
-      child.node_id = instead.get(child.node_id, child.node_id)
-  reached = set(reading.find_paths(graph))
-  kept = set(reached)
-  for number in reached:
-    node = graph.nodes[number]
-    slots = [
-      slot
-      for slot in node.slot_variables
-      if slot.original_variable_node_id in reached
-    ]
-    del node.slot_variables[:]
-    node.slot_variables.extend(slots)
-    kept |= {slot.slot_variable_node_id for slot in slots}
-  keys: set[str] = set()
-  for number, node in enumerate(graph.nodes):
-    if number not in kept:
-      node.Clear()  # The numbers of the others stay.
-    keys.update(each.checkpoint_key for each in node.attributes)
-  sources = _take(
-    checkpoint, {k: k for k in sorted(keys & checkpoint.specs.keys())}
-  )
-  sources[reading.OBJECT_GRAPH] = Source(
-    "", TensorSpec("string", ()), graph.SerializeToString()
-  )
-  return sources
-
-
-def _summarize(
-  destination: str,
-  checkpoint: Checkpoint,
-  sources: Mapping[str, Source],
-  found: weights.Weights | None,
-) -> Conversion:
-  """Compares the new checkpoint with the source."""
-  new = {n: s for n, s in sources.items() if n != reading.OBJECT_GRAPH}
-  used = {source.key for source in new.values()}
-  dropped = [n for n in checkpoint.specs if n not in used and n not in new]
-  return Conversion(
-    path=destination,
-    renamed={n: s.key for n, s in new.items() if s.key not in ("", n)},
-    dropped=tuple(found.dropped if found else dropped),
-    added=tuple(
-      n for n, s in new.items() if not s.key and n not in checkpoint.specs
-    ),
-    changed=(),
-    reasons=found.dropped if found else {},
-    unproven=tuple(found.unproven) if found else (),
-    sizes={name: spec.size for name, spec in checkpoint.specs.items()},
-    written={name: source.spec for name, source in new.items()},
-  )

@@ -31,11 +31,11 @@ _OPTIMIZERS = {
   "adam_m": "BERT's AdamWeightDecay",
   "lamb_m": "LAMB",
 }
-# Slots in an object graph that only TensorFlow 1's optimizers call so.
-_OWN_SLOTS = {
-  frozenset({"accum", "accum_update"}): "Adadelta",
-  frozenset({"accum", "linear"}): "Ftrl",
-}
+# The variables of loss scales in object graphs: the scale first, then counts.
+_MEMBERS = (
+  *("current_loss_scale", names.LOSS_SCALE, names.KERAS_3[0]),
+  *("good_steps", names.KERAS_3[1], "bad_steps", *names.COUNTS),
+)
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
 _V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
 # NVIDIA's dnnlib, as in StyleGAN, has the logarithm of a loss scale.
@@ -110,60 +110,40 @@ class Description:
   @property
   def advice(self) -> str:
     """The way to use the checkpoint today: a sentence with what to type."""
+    values = [state.value for state in self.loss_scales]
+    has_run_away = any(not (math.isfinite(v) and v >= 1) for v in values)
+    what = "Its loss scale has run away. " if has_run_away else ""
     path = repr(self.path)
-    if any(not _is_usable(state.value) for state in self.loss_scales):
-      return f"Its loss scale has run away: {self._repair()}"
-    scaled = "" if self.loss_scales else " (it has no dynamic loss scale)"
-    if self.kind == SAVER:
-      return (
-        f"Restore it with tf_compat_lossscale.checkpoint.Saver().restore("
-        f"session, {path}), which bridges names and a missing loss "
-        f"scale{scaled}."
-      )
     if self.kind == SAVED_MODEL:
-      folder = repr(os.path.dirname(os.path.dirname(self.path)))
+      is_ours = self.api in (KERAS_22, KERAS_23, KERAS_211)
+      load = "tf_compat_lossscale.keras.load_model"
+      folder = os.path.dirname(os.path.dirname(self.path))
       return (
-        f"Load it with tf_compat_lossscale.keras.load_model({folder}), which "
-        "brings the loss scale back."
-        if self.api in (KERAS_22, KERAS_23, KERAS_211)
-        else f"Load it with tf.saved_model.load({folder})."
+        f"{what}Load it by "
+        f"{load if is_ours else 'tf.saved_model.load'}({folder!r})."
       )
-    if self.api in (KERAS_22, KERAS_23):
-      return (
-        f"Restore it with tf.train.Checkpoint(…).read({path}), and in it "
-        "tf_compat_lossscale.keras.LossScaleOptimizer around an optimizer of "
-        "tf.keras.optimizers.legacy (Keras 2)."
-      )
-    if self.api in (KERAS_211, KERAS_3):
-      return (
-        f"Restore it with tf.train.Checkpoint(…).read({path}), and in it an "
-        f"optimizer of the same generation ({self.api})."
-      )
-    return (
-      f"Restore it with tf_compat_lossscale.checkpoint.restore(None, {path}, "
-      f"objects), objects called as in the file{scaled}; in TensorFlow 1's "
-      "style with the session instead of None."
-    )
-
-  def _repair(self) -> str:
-    """Returns how to set the loss scale before training goes on."""
-    if self.kind == SAVER:
-      is_contrib = self.api == names.CONTRIB
+    if self.kind == SAVER and has_run_away:
       conds = any(names.get_cond_number(key) is not None for key in self.keys)
-      v1 = conds if self.control_flow is None else self.control_flow == "v1"
-      to = names.CONTRIB if is_contrib else "saver" if v1 else "saver-v2"
+      is_v1 = self.control_flow == "v1" or (not self.control_flow and conds)
+      to = "saver" if is_v1 else "saver-v2"
+      to = names.CONTRIB if self.api == names.CONTRIB else to
       paths = map(shlex.quote, (self.path, self.path + "-repaired"))
-      return f"tf-lossscale convert {' '.join(paths)} --to={to} --reset"
+      return (
+        f"{what}Repair it by tf-lossscale convert {' '.join(paths)} --to={to} "
+        "--reset"
+      )
+    if self.kind == SAVER:
+      return (
+        "Restore it by tf_compat_lossscale.checkpoint.Saver().restore("
+        f"session, {path}), which bridges names and a missing loss scale."
+      )
     anew = {name: None for state in self.loss_scales for name in state.names}
+    mapping = f", mapping={anew}" if has_run_away else ""
     return (
-      "leave it out: tf_compat_lossscale.checkpoint.restore(None, "
-      f"{self.path!r}, objects, mapping={anew})"
+      f"{what}Restore it by tf_compat_lossscale.checkpoint.restore(None, "
+      f"{path}, objects{mapping}), with objects called as in the file, and in "
+      "TensorFlow 1's style with the session instead of None."
     )
-
-
-def _is_usable(value: float) -> bool:
-  """Returns whether training can go on with a loss scale."""
-  return math.isfinite(value) and value >= 1
 
 
 def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
@@ -189,7 +169,6 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
 
 
 def _describe(checkpoint: Checkpoint, verify: bool) -> Description:
-  """Describes an open checkpoint."""
   checked = verify or checkpoint.size <= _SMALL
   if checked:
     for name in checkpoint.specs:
@@ -225,7 +204,6 @@ def _find_control_flow(meta: Any) -> str | None:
 
 
 def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
-  """Describes a checkpoint by the names of its variables."""
   specs = checkpoint.specs
   scales = names.find_scales(specs)
   found = [*scales.known, *scales.likely]
@@ -285,7 +263,6 @@ def _note_likenesses(
 def _read_state(
   checkpoint: Checkpoint, scale: names.ScaleNames
 ) -> LossScaleState:
-  """Returns the state of a loss scale in a checkpoint by names."""
   listed = (*names.SCALE_TENSORS[scale.api], *names.COUNTS)
   found = {
     base: name
@@ -318,7 +295,6 @@ def _make_state(
 
 
 def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
-  """Describes a checkpoint by its object graph."""
   graph = checkpoint.object_graph
   nodes = [reading.get_children(node) for node in graph.nodes]
   slots = [{s.slot_name for s in node.slot_variables} for node in graph.nodes]
@@ -328,16 +304,24 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
   for number, path in reading.find_paths(graph).items():
     children = nodes[number]
     if slots[number] or "iter" in children or "_iterations" in children:
-      inner.add(_find_optimizer(slots[number], "iter" in children))
+      kind = find_kind_of_roles(slots[number] - {"vhat"})
+      is_sgd = kind == "Momentum" and "iter" in children
+      inner.add("SGD" if is_sgd else kind)
       steps += [
         _read_child(checkpoint, children, "iter"),
         _read_child(checkpoint, children, "_iterations"),
       ]
     generation = _find_generation(checkpoint, nodes, number)
     if generation:
-      is_contrib, state = _read_scale(checkpoint, nodes, number, path)
-      api = names.CONTRIB if is_contrib else generation
-      states += [state] if state else []
+      if names.LOSS_SCALE in children:
+        children = nodes[children[names.LOSS_SCALE]]
+        path = f"{path}/{names.LOSS_SCALE}".lstrip("/")
+      listed = {n: _read_child(checkpoint, children, n) for n in _MEMBERS}
+      values = {n: value for n, value in listed.items() if value is not None}
+      api = names.CONTRIB if names.LOSS_SCALE in values else generation
+      if not values.keys().isdisjoint(_MEMBERS[:3]):
+        paths = [f"{path}/{name}".lstrip("/") for name in values]
+        states.append(_make_state(values, paths))
   step = _read_child(checkpoint, nodes[0], "global_step")
   if step is None:
     step = max((s for s in steps if s is not None), default=None)
@@ -348,46 +332,6 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
     "loss_scales": tuple(states),
     "step": step,
   }
-
-
-def _find_optimizer(slots: set[str], is_keras: bool) -> str | None:
-  """Returns the optimizer whose slots an object has, or None."""
-  found = slots - {"vhat"}
-  kind = _OWN_SLOTS.get(frozenset(found)) or find_kind_of_roles(found) or None
-  return "SGD" if is_keras and kind == "Momentum" else kind
-
-
-def _read_scale(
-  checkpoint: Checkpoint, nodes: list[dict[str, int]], number: int, path: str
-) -> tuple[bool, LossScaleState | None]:
-  """Reads an optimizer's loss scale.
-
-  Returns:
-    Whether it is tf.contrib's; and the state, None if there is none.
-  """
-  children = nodes[number]
-  is_contrib = False
-  if names.KERAS_3_SCALE in children:
-    wanted = list(names.KERAS_3)
-  elif names.LOSS_SCALE in children:
-    children = nodes[children[names.LOSS_SCALE]]
-    path = f"{path}/{names.LOSS_SCALE}".lstrip("/")
-    is_contrib = names.LOSS_SCALE in children  # The variable in tf.contrib.
-    wanted = list(
-      names.SCALE_TENSORS[names.CONTRIB if is_contrib else names.COMPAT]
-    )
-  else:
-    return False, None
-  values = {
-    name: _read_child(checkpoint, children, name)
-    for name in (*wanted, *names.COUNTS)
-  }
-  if values[wanted[0]] is None:
-    return is_contrib, None
-  found = {name: v for name, v in values.items() if v is not None}
-  return is_contrib, _make_state(
-    found, [f"{path}/{name}".lstrip("/") for name in found]
-  )
 
 
 def _read_child(

@@ -240,7 +240,6 @@ def get_base(name: str) -> str:
 
 
 def _is_cond(part: str) -> bool:
-  """Returns whether a part of a name is called like the scope of a cond."""
   return split_number(part)[0] == "cond"
 
 
@@ -250,25 +249,21 @@ def remove_conds(name: str) -> str:
   return "/".join([part for part in scopes if not _is_cond(part)] + [last])
 
 
-def remove_innermost_cond(name: str) -> str:
-  """Returns a name without the last scope of a cond."""
+def split_cond(name: str) -> tuple[str, int | None]:
+  """Removes the last scope of a cond, and returns its number: 0 for `cond`.
+
+  `a/cond_1/b` becomes `a/b` and 1. A name without conds has the number None.
+  """
   parts = name.split("/")
   for i in range(len(parts) - 2, -1, -1):
     if _is_cond(parts[i]):
-      return "/".join(parts[:i] + parts[i + 1 :])
-  return name
+      return "/".join(parts[:i] + parts[i + 1 :]), split_number(parts[i])[1]
+  return name, None
 
 
 def get_cond_number(name: str) -> int | None:
-  """Returns the number of the last cond in a name: `a/cond_1/b` -> 1.
-
-  It is 0 for `cond`, and None if the name has no scope of a cond.
-  """
-  for part in reversed(name.split("/")[:-1]):
-    base, number = split_number(part)
-    if base == "cond":
-      return number
-  return None
+  """Returns the number of the last cond in a name, as `split_cond` does."""
+  return split_cond(name)[1]
 
 
 def is_power(name: str, tensor: TensorSpec | None = None) -> bool:

@@ -47,7 +47,7 @@ _LATEST = b"model_checkpoint_path"
 _SAVED_MODEL = "saved_model.pb"
 _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
-_SHARDS = re.compile(r"-(?:[0-9]{5}|[?]{5})-of-[0-9]{5}\Z")
+DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
 _MANY = 5  # Checkpoints that an error lists.
 _KERAS = (
@@ -63,16 +63,11 @@ _OTHERS = {
   ".safetensors": "no checkpoint: safetensors.numpy.load_file reads it",
 }
 _FIRST_FORMAT = (
-  "a checkpoint of TensorFlow's first format (V1): restore it once by "
-  "tf.compat.v1.train.Saver, save it once without write_version, and go on "
-  "with the new checkpoint"
+  "a checkpoint of TensorFlow's first format (V1) has none, and is restored by "
+  "tf.compat.v1.train.Saver: save it once without write_version"
 )
-_TABLE = bytes.fromhex("57fb808b247547db")  # How a table of TensorFlow ends.
-_LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
 # How TensorFlow names an op that ran eagerly.
 _OPS = re.compile(r"\{\{[^}]*\}\} | \[Op:[^]]*\]")
-# What TensorFlow says if the parts of a variable are not to be read as saved.
-_UNJOINED = re.compile(r"Dtype (\w+) not supported")
 _TRIES = 5  # The number of tries after which reading fails.
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # A process writes the data files first. We wait for the index for so many
@@ -124,13 +119,6 @@ class TensorSpec(NamedTuple):
     return int(tf.dtypes.as_dtype(self.dtype).size * math.prod(self.shape))
 
 
-class Found(NamedTuple):
-  """A checkpoint's prefix, and how it was chosen if the path left a choice."""
-
-  prefix: str
-  note: str = ""
-
-
 class Checkpoint:
   """An open checkpoint.
 
@@ -148,7 +136,7 @@ class Checkpoint:
     self.prefix = prefix
     self.notes = tuple(notes)
     self.is_checked = False  # Whether `check_current` found it unchanged.
-    for path in (prefix + ".index", *_list_data(prefix)):
+    for path in (prefix + ".index", *list_data(prefix)):
       _refuse_pipe(path)
     if re.search(r"[][*?\\]", prefix):  # Another file may match.
       raise CheckpointError(
@@ -156,7 +144,7 @@ class Checkpoint:
         "pattern: rename the file or the folder that has one"
       )
     self._stamp = _read_stamp(prefix)
-    with self._explain():
+    with _explain(self.prefix):
       self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
       shapes = self._reader.get_variable_to_shape_map()
       dtypes = self._reader.get_variable_to_dtype_map()
@@ -176,7 +164,7 @@ class Checkpoint:
     """The `TrackableObjectGraph`; None if the variables are saved by name."""
     if not self._has_objects:
       return None
-    with self._explain():
+    with _explain(self.prefix):
       data = self._reader.get_tensor(OBJECT_GRAPH)
       graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
       numbers = {0}
@@ -194,7 +182,7 @@ class Checkpoint:
     """The folder of the SavedModel that the checkpoint is part of, if any."""
     folder = os.path.dirname(os.path.dirname(self.prefix))
     if self.prefix.endswith(_VARIABLES):
-      with _explain_path(self.prefix):
+      with _explain(self.prefix):
         if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
           return folder
     return None
@@ -228,7 +216,7 @@ class Checkpoint:
     """
     if name not in self.specs:
       raise CheckpointError(f"{self.prefix}: it has no tensor {name!r}")
-    with self._explain(name):
+    with _explain(f"{self.prefix}: {name}"):
       value = self._reader.get_tensor(name)
       # NumPy's own strings lose zeros at their end.
       return np.asarray(value, object if isinstance(value, bytes) else None)
@@ -246,7 +234,7 @@ class Checkpoint:
     if not slices:
       return []
     listed, parts = zip(*slices)
-    with self._explain(), graphs.run_on_cpu():
+    with _explain(self.prefix), graphs.run_on_cpu():
       restored: list[tf.Tensor] = tf.raw_ops.RestoreV2(
         prefix=self.prefix,
         tensor_names=tf.constant(np.array(listed, object), tf.string),
@@ -268,10 +256,8 @@ class Checkpoint:
     """
     value = self.read(name)
     if value.shape or value.dtype.kind in "OSUc":
-      spec = self.specs[name]
       raise CheckpointError(
-        f"{self.prefix}: {name} is no number: its dtype is {spec.dtype}, its "
-        f"shape {list(spec.shape)}"
+        f"{self.prefix}: {name} is no number, but {self.specs[name]}"
       )
     number = value.item()
     # bfloat16 is of no kind that NumPy knows.
@@ -284,38 +270,9 @@ class Checkpoint:
     tensor was read, before the first variable is assigned: from then on the
     attempt counts, whatever happens to the files.
     """
-    if not self._is_current():
+    if _read_stamp(self.prefix) != self._stamp:
       raise _Overwritten
     self.is_checked = True
-
-  def _is_current(self) -> bool:
-    return _read_stamp(self.prefix) == self._stamp
-
-  @contextlib.contextmanager
-  def _explain(self, name: str = "") -> Iterator[None]:
-    """Turns the errors of TensorFlow's readers into ours."""
-    where = f"{self.prefix}: {name}: " if name else f"{self.prefix}: "
-    try:
-      yield
-    except (MemoryError, tf.errors.ResourceExhaustedError):
-      raise CheckpointError(f"{where}not enough memory to read it") from None
-    except CheckpointError:
-      raise
-    except Exception as error:  # The readers raise errors of many classes.
-      line = get_first_line(error)
-      if isinstance(
-        error, (tf.errors.PermissionDeniedError, tf.errors.UnavailableError)
-      ):
-        raise CheckpointError(f"{where}it cannot be read: {line}") from error
-      dtype = _UNJOINED.search(line)
-      if dtype:
-        raise CheckpointError(
-          f"{where}TensorFlow does not join the parts of a partitioned "
-          f"variable of {dtype[1]}: restore it in a program with the same parts"
-        ) from error
-      raise CheckpointError(
-        f"{where}it is damaged or no checkpoint: {line}"
-      ) from error
 
 
 def read_consistently(
@@ -337,31 +294,25 @@ def read_consistently(
       during every try.
     Exception: `attempt` raised it, and the checkpoint did not change.
   """
-  found, last = Found(os.fspath(path)), ""
   for number in range(_TRIES):
-    if number:
-      time.sleep(_PAUSE * 2 ** (number - 1))
-    found = locate(path)
-    stamp = _read_stamp(found.prefix)
-    checkpoint = None
+    prefix, note = _locate(path)
+    checkpoint, stamp = None, _read_stamp(prefix)
     try:
-      checkpoint = Checkpoint(found.prefix, [found.note] if found.note else [])
+      checkpoint = Checkpoint(prefix, [note] if note else [])
       result = attempt(checkpoint)
+      if not checkpoint.is_checked:
+        checkpoint.check_current()
+      return result
     except _Overwritten:
-      continue
-    except Exception as error:
-      if checkpoint and checkpoint.is_checked:
+      pass
+    except Exception:
+      is_done = checkpoint is not None and checkpoint.is_checked
+      if is_done or not _will_differ(prefix, stamp):
         raise
-      if not _will_differ(found.prefix, stamp):
-        raise
-      last = f" (at last: {get_first_line(error)})"
-    else:
-      if checkpoint.is_checked or checkpoint._is_current():
-        return result
+    time.sleep(_PAUSE * 2**number)
   raise CheckpointError(
-    f"{found.prefix}: another process overwrote it during each of {_TRIES} "
-    f"tries to read it{last}; take a checkpoint that no process writes any "
-    "more, or a copy"
+    f"{prefix}: another process overwrote it during each of {_TRIES} tries to "
+    "read it; take a checkpoint that no process writes any more, or a copy"
   )
 
 
@@ -375,14 +326,7 @@ def find(path: str | os.PathLike[str]) -> str:
   Raises:
     CheckpointError: There is no checkpoint. The message names those beside.
   """
-  return locate(path).prefix
-
-
-def locate(path: str | os.PathLike[str]) -> Found:
-  """Finds a checkpoint as `find` does, and says how it was chosen."""
-  text = os.fspath(path)
-  with _explain_path(text):
-    return _locate(text)
+  return _locate(path)[0]
 
 
 def expand(path: str) -> list[str]:
@@ -393,14 +337,13 @@ def expand(path: str) -> list[str]:
   """
   below: list[str] = []
   # What reads the path says what is wrong with it.
-  with contextlib.suppress(CheckpointError), _explain_path(path):
+  with contextlib.suppress(CheckpointError), _explain(path):
     if not _has_checkpoint(path):
       below = [os.path.join(path, name) for name in _list_below(path)]
   return below or [path]
 
 
 def _has_checkpoint(folder: str) -> bool:
-  """Returns whether a path is a folder with a checkpoint."""
   return any(
     name in (_STATE, _SAVED_MODEL) or name.endswith(".index")
     for name in _list_names(folder)
@@ -408,7 +351,6 @@ def _has_checkpoint(folder: str) -> bool:
 
 
 def _list_below(folder: str) -> list[str]:
-  """Returns the names of the folders in a folder that have checkpoints."""
   names = sorted(name.rstrip("/") for name in _list_names(folder))
   return [n for n in names if _has_checkpoint(os.path.join(folder, n))]
 
@@ -451,71 +393,65 @@ def find_paths(
   return paths
 
 
-def _locate(path: str) -> Found:
-  """Finds the checkpoint that a path means."""
-  # A folder may have the name of a prefix beside it. TensorFlow's Saver then
-  # takes the prefix, too.
-  if tf.io.gfile.exists(path + ".index"):
-    return Found(path)
-  if tf.io.gfile.isdir(path):
-    return _find_in_folder(path)
-  bare = path.rstrip("/")
-  parts = _PARTS.fullmatch(bare)
-  prefix = parts[1] if parts else path
-  is_there = parts is not None and tf.io.gfile.exists(prefix + ".index")
-  if bare != path and (is_there or tf.io.gfile.exists(bare + ".index")):
-    raise CheckpointError(
-      f"{path}: no folder; the checkpoint {bare} is meant without the slash"
-    )
-  if is_there:
-    return Found(prefix)
-  _refuse_others(prefix)
-  if not parts and tf.io.gfile.exists(path):
+def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
+  """Returns a checkpoint's prefix, and how it was chosen among several."""
+  path = os.fspath(path)
+  with _explain(path):
+    # A folder may have the name of a prefix beside it. TensorFlow's Saver then
+    # takes the prefix, too.
+    if tf.io.gfile.exists(path + ".index"):
+      return path, ""
+    if tf.io.gfile.isdir(path):
+      return _find_in_folder(path)
+    bare = path.rstrip("/")
+    parts = _PARTS.fullmatch(bare)
+    prefix = parts[1] if parts else path
+    is_there = parts is not None and tf.io.gfile.exists(prefix + ".index")
+    if bare != path and (is_there or tf.io.gfile.exists(bare + ".index")):
+      raise CheckpointError(
+        f"{path}: no folder; the checkpoint {bare} is meant without the slash"
+      )
+    if is_there:
+      return prefix, ""
+    if parts or not tf.io.gfile.exists(path):
+      raise CheckpointError(_explain_missing(path, prefix))
     folder, name = os.path.split(path)
     if name == _SAVED_MODEL:
       return _find_in_folder(folder)
+    what = _OTHERS.get(os.path.splitext(path)[1])
+    if what:
+      raise CheckpointError(f"{path}: {what}")
     if name == _STATE or _read_bytes(path, 64).startswith(_LATEST):
-      return _find_by_state(folder, name)
+      return _find_by_state(folder, name), ""
     raise CheckpointError(
-      f"{path}: no checkpoint: name the prefix of one, or a folder"
-      f"{_name_beside(path)}"
+      f"{path}: no checkpoint: name the prefix of an index, or a folder; "
+      f"{_FIRST_FORMAT}{_name_beside(path)}"
     )
-  raise CheckpointError(_explain_missing(path, prefix))
 
 
 def _explain_missing(path: str, prefix: str) -> str:
-  """Returns the message for a path that leads nowhere."""
   beside = _name_beside(prefix)
   folder, name = os.path.split(prefix)
-  names = _list_names(folder)
-  if any(other.startswith(name + ".data-") for other in names):
+  if any(n.startswith(name + ".data-") for n in _list_names(folder)):
     return (
       f"{prefix}: the index {name}.index is missing, and the data files alone "
       f"are no checkpoint{beside}"
     )
   if re.search(r"[*?[]", name):
     return f"{path}: a path is no pattern: name one checkpoint{beside}"
-  scheme = _LOST_SLASH.match(path)
-  if scheme:
-    return (
-      f"{path}: no such checkpoint, file or folder; if {scheme[0]}/… is meant, "
-      "give it as a string: pathlib drops the second slash"
-    )
-  if not beside:
-    beside = " (name a prefix such as model.ckpt-1000, without .index)"
+  beside = beside or " (name a prefix such as model.ckpt-1000, without .index)"
   return f"{path}: no such checkpoint, file or folder{beside}"
 
 
-def _find_in_folder(folder: str) -> Found:
-  """Finds the latest checkpoint of a folder."""
+def _find_in_folder(folder: str) -> tuple[str, str]:
   if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
     variables = os.path.join(folder, _VARIABLES)
     if not tf.io.gfile.exists(variables + ".index"):
       raise CheckpointError(f"{folder}: a SavedModel without variables")
-    return Found(variables)
+    return variables, ""
   state = os.path.join(folder, _STATE)
   if tf.io.gfile.exists(state) and not tf.io.gfile.isdir(state):
-    return _find_by_state(folder, _STATE)
+    return _find_by_state(folder, _STATE), ""
   prefixes = _list_prefixes(folder)
   if not prefixes:
     below = _list_below(folder)
@@ -524,12 +460,7 @@ def _find_in_folder(folder: str) -> Found:
       more = ": there are data files, but no index"
     raise CheckpointError(f"{folder}: a folder without a checkpoint{more}")
   counts = Counter(_split_step(name)[0] for name in prefixes)
-
-  def rank(name: str) -> tuple[int, int, str]:
-    stem, step = _split_step(name)
-    return counts[stem], step, name
-
-  name = max(prefixes, key=rank)
+  name = max(prefixes[::-1], key=lambda name: counts[_split_step(name)[0]])
   note = ""
   if len(prefixes) > 1:
     note = (
@@ -537,11 +468,10 @@ def _find_in_folder(folder: str) -> Found:
       f"{len(prefixes)} checkpoints is the latest: took {name}, the highest "
       "step of the most frequent name"
     )
-  return Found(os.path.join(folder, name), note)
+  return os.path.join(folder, name), note
 
 
-def _find_by_state(folder: str, state: str) -> Found:
-  """Finds the latest checkpoint that a folder's list names."""
+def _find_by_state(folder: str, state: str) -> str:
   path = os.path.join(folder, state)
   for _ in range(2):  # A Saver may save another one, and remove the latest.
     _refuse_pipe(path)
@@ -561,11 +491,10 @@ def _find_by_state(folder: str, state: str) -> Found:
       os.path.join(folder, ntpath.basename(latest)),
     ):
       if tf.io.gfile.exists(candidate + ".index"):
-        return Found(candidate)
-      _refuse_others(candidate)
+        return candidate
   raise CheckpointError(
-    f"{path}: it names {latest!r} as the latest checkpoint, which is missing"
-    f"{_name_beside(path)}"
+    f"{path}: it names {latest!r} as the latest checkpoint, whose index is "
+    f"missing; {_FIRST_FORMAT}{_name_beside(path)}"
   )
 
 
@@ -605,32 +534,7 @@ def _join(names: Sequence[str]) -> str:
   return ", ".join(names[:_MANY]) + more
 
 
-def _refuse_others(path: str) -> None:
-  """Raises an error that says what a file of another kind is.
-
-  Raises:
-    CheckpointError: The file is of Keras, NumPy or safetensors, or of the first
-      format of TensorFlow's checkpoints.
-  """
-  whole = _SHARDS.sub("", path)  # TensorFlow names shards by a pattern.
-  digits = "[0-9]" * 5
-  what = _OTHERS.get(os.path.splitext(path)[1])
-  if tf.io.gfile.glob(f"{glob.escape(whole)}-{digits}-of-{digits}"):
-    what = _FIRST_FORMAT
-  elif not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-    return
-  else:
-    _refuse_pipe(path)
-    with tf.io.gfile.GFile(path, "rb") as file:
-      file.seek(max(0, file.size() - len(_TABLE)))
-      if file.read() == _TABLE:
-        what = _FIRST_FORMAT
-  if what:
-    raise CheckpointError(f"{path}: {what}")
-
-
 def _read_bytes(path: str, size: int = -1) -> bytes:
-  """Returns the first bytes of a file, or all."""
   _refuse_pipe(path)
   with tf.io.gfile.GFile(path, "rb") as file:
     data: bytes = file.read(size)
@@ -643,7 +547,7 @@ def read_message(path: str, message: _Message) -> _Message:
   Raises:
     CheckpointError: The file is missing, or has another content.
   """
-  with _explain_path(path):
+  with _explain(path):
     data = _read_bytes(path)
   try:
     message.ParseFromString(data)
@@ -659,9 +563,10 @@ def _refuse_pipe(path: str) -> None:
     raise CheckpointError(f"{path}: not a regular file")
 
 
-def _list_data(prefix: str) -> list[str]:
-  """Returns the paths of a checkpoint's data files on this machine."""
-  return glob.glob(glob.escape(prefix) + ".data-*")
+def list_data(prefix: str) -> list[str]:
+  """Returns the paths of the data files that a checkpoint may have here."""
+  paths = glob.glob(glob.escape(prefix) + ".data-*")
+  return sorted(p for p in paths if DATA.fullmatch(p[len(prefix) :]))
 
 
 def _read_stamp(prefix: str) -> tuple[int, ...]:
@@ -680,40 +585,39 @@ def _read_stamp(prefix: str) -> tuple[int, ...]:
 
 
 def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
-  """Returns whether an index has changed, or soon does if it looks unfinished.
+  """Returns whether an index differs from its stamp, or soon does.
 
-  Args:
-    prefix: The checkpoint.
-    stamp: The stamp of its index before the try that failed.
+  A process writes the data files first.
   """
   newest = stamp[-1] if stamp else 0
-  for path in _list_data(prefix):
+  for path in list_data(prefix):
     with contextlib.suppress(OSError):
       newest = max(newest, os.stat(path).st_mtime_ns)
   is_recent = time.time() - newest / 1e9 < _RECENT
-  begin = time.monotonic()
+  end = time.monotonic() + (_PATIENCE if is_recent else 0)
   while _read_stamp(prefix) == stamp:
-    if not is_recent or time.monotonic() > begin + _PATIENCE:
+    if time.monotonic() >= end:
       return False
     time.sleep(_PAUSE)
   return True
 
 
 @contextlib.contextmanager
-def _explain_path(path: str) -> Iterator[None]:
-  """Turns the errors of file systems into ours."""
+def _explain(where: str) -> Iterator[None]:
+  """Turns the errors of file systems and of TensorFlow's readers into ours."""
   try:
     yield
+  except (MemoryError, tf.errors.ResourceExhaustedError):
+    raise CheckpointError(f"{where}: not enough memory to read it") from None
   except CheckpointError:
     raise
-  except tf.errors.UnimplementedError as error:
+  except Exception as error:  # The readers raise errors of many classes.
+    line = get_first_line(error)
+    if "File system scheme" in line:
+      line += "; install what adds it, such as tensorflow-io-gcs-filesystem"
     raise CheckpointError(
-      f"{path}: TensorFlow does not know this file system: "
-      f"{get_first_line(error)}; install what adds it, such as "
-      "tensorflow-io-gcs-filesystem"
+      f"{where}: it is damaged or cannot be read: {line}"
     ) from error
-  except (tf.errors.OpError, OSError, ValueError) as error:
-    raise CheckpointError(f"{path}: {get_first_line(error)}") from error
 
 
 def get_first_line(error: BaseException) -> str:

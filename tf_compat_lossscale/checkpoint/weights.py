@@ -34,6 +34,7 @@ from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import shorten
+from tf_compat_lossscale.checkpoint.slots import HYPERPARAMETERS
 
 LAYOUTS = ("weights", "npz", "safetensors")
 # Adafactor's factors of a slot lack one of the weight's dimensions.
@@ -44,11 +45,7 @@ _WRAPPERS = {
   "inner_optimizer": names.KERAS_3_SCALE,
 }
 # The scalars of Keras's optimizers up to TensorFlow 2.10.
-_SCALARS = {
-  *("iter", "beta_1", "beta_2", "decay", "learning_rate", "momentum", "rho"),
-  *("learning_rate_power", "weight_decay", "weight_decay_rate"),
-  *("l1_regularization_strength", "l2_regularization_strength"),
-}
+_SCALARS = {"iter"} | HYPERPARAMETERS
 # The names by which the root, or an optimizer, has counters of steps.
 _COUNTERS = names.STEPS | {"step", "steps", "iterations", "epoch"}
 # The names by which models of Keras have the metrics that they compute.
@@ -88,11 +85,7 @@ class Weights:
 
 
 def find_weights(checkpoint: Checkpoint, choice: Choice) -> Weights:
-  """Finds the model's tensors of a checkpoint.
-
-  Args:
-    checkpoint: The checkpoint.
-    choice: What is written.
+  """Finds the model's tensors of a checkpoint that are to be written.
 
   Raises:
     CheckpointError: The checkpoint has no such tensors.
@@ -122,11 +115,7 @@ def find_weights(checkpoint: Checkpoint, choice: Choice) -> Weights:
 
 
 def _replace(found: Weights, others: Mapping[str, str], what: str) -> None:
-  """Takes other tensors, called `what`, under the names of weights.
-
-  Raises:
-    CheckpointError: There are none.
-  """
+  """Takes other tensors, called `what`, under the names of weights."""
   weights = found.kept.keys() & others.keys()
   if not weights:
     raise CheckpointError(f"it has no {what} of weights")
@@ -137,11 +126,7 @@ def _replace(found: Weights, others: Mapping[str, str], what: str) -> None:
 
 
 def _choose_averages(found: Weights, choice: Choice) -> dict[str, str]:
-  """Returns weight -> its average.
-
-  Raises:
-    CheckpointError: A weight has several that the patterns do not choose from.
-  """
+  """Returns weight -> its average; refuses several of one weight."""
   chosen: dict[str, str] = {}
   doubtful: dict[str, list[str]] = {}
   for weight, averages in found.averages.items():
@@ -165,49 +150,37 @@ def _choose_averages(found: Weights, choice: Choice) -> dict[str, str]:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-  """Returns whether a name is one of the patterns, or matches one."""
   return any(name == p or fnmatch.fnmatchcase(name, p) for p in patterns)
 
 
 def _choose(found: Weights, choice: Choice) -> None:
-  """Keeps the tensors whose names match the patterns.
-
-  Raises:
-    CheckpointError: A pattern matches no name, or nothing is left.
-  """
   averages = [a for each in found.averages.values() for a in each]
   known = {*found.kept, *(averages if choice.averages else ())}
-  for word in ("include", "exclude"):
-    for pattern in getattr(choice, word):
-      if not any(_matches(name, [pattern]) for name in known):
-        raise CheckpointError(_explain_no_match(found, word, pattern))
+  for pattern in (*choice.include, *choice.exclude):
+    if not any(_matches(name, [pattern]) for name in known):
+      others = [name for name in found.dropped if _matches(name, [pattern])]
+      why = places.suggest(pattern, found.kept)
+      if others:
+        why = f" ({others[0]} is dropped: {found.dropped[others[0]]})"
+      raise CheckpointError(
+        f"the pattern {pattern!r} matches no tensor of the model{why}; a "
+        "pattern is that of a shell for the whole name, such as "
+        "'bert/encoder/*'"
+      )
   included = [n for n in found.kept if _matches(n, choice.include)]
-  left = {
+  left = [
     name
     for name in included or found.kept
     if not _matches(name, choice.exclude)
-  }
+  ]
+  if not left:
+    raise CheckpointError("include and exclude leave no tensor")
   for name in sorted(found.kept.keys() - left):
     found.dropped[found.kept.pop(name)] = "left out by its name"
   found.unproven = [name for name in found.unproven if name in left]
-  if not found.kept:
-    raise CheckpointError("include and exclude leave no tensor")
-
-
-def _explain_no_match(found: Weights, word: str, pattern: str) -> str:
-  """Returns the error for a pattern that matches no name."""
-  others = [name for name in found.dropped if _matches(name, [pattern])]
-  why = places.suggest(pattern, found.kept)
-  if others:
-    why = f" ({others[0]} is dropped: {found.dropped[others[0]]})"
-  return (
-    f"{word}={pattern!r} matches no tensor of the model{why}; a pattern is "
-    "that of a shell for the whole name, such as 'bert/encoder/*'"
-  )
 
 
 def _sort_names(checkpoint: Checkpoint) -> Weights:
-  """Sorts variables by name."""
   specs = checkpoint.specs
   found = Weights(masters=_find_masters(specs))
   scales = names.find_scales(specs)
@@ -233,7 +206,6 @@ def _sort_names(checkpoint: Checkpoint) -> Weights:
 
 
 def _find_masters(specs: Mapping[str, TensorSpec]) -> dict[str, str]:
-  """Returns float16 weight -> its float32 master."""
   found: dict[str, str] = {}
   for name, spec in specs.items():
     scope, mark, weight = name.rpartition(names.MASTERS)
@@ -300,7 +272,6 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _sort_objects(checkpoint: Checkpoint) -> Weights:
-  """Sorts the tensors of objects."""
   graph = checkpoint.object_graph
   found = Weights()
   nodes = [reading.get_children(node) for node in graph.nodes]

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from concurrent import futures
 import contextlib
-import glob
 import importlib
 import os
 import re
@@ -40,7 +39,6 @@ from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 _SCHEME = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")  # As in TensorFlow.
-_DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 _STATE = "checkpoint"
 _NEW = "new"  # The prefix within the new folder.
 FILES = ("npz", "safetensors")  # The kinds of single files.
@@ -60,19 +58,15 @@ _OTHER_ENDS = (
 
 
 def check_prefix(prefix: str, overwrite: bool) -> None:
-  """Checks that a checkpoint may be written at a path.
-
-  Raises:
-    CheckpointError: It may not.
-  """
-  check_path(prefix, "model.ckpt")
+  """Refuses a path at which no checkpoint may be written."""
+  _check_path(prefix, "model.ckpt")
   end = os.path.splitext(prefix)[1].lower()
-  if end in _OTHER_ENDS or _DATA.search(prefix):
+  if end in _OTHER_ENDS or reading.DATA.search(prefix):
     raise CheckpointError(
       f"{prefix}: a checkpoint's prefix does not end in {end}: name one such "
       "as model.ckpt, or choose --to=npz or --to=safetensors for one file"
     )
-  for path in (prefix + ".index", *_list_data(prefix), prefix + ".meta"):
+  for path in (prefix + ".index", *reading.list_data(prefix), prefix + ".meta"):
     if os.path.lexists(path) and not overwrite:
       raise CheckpointError(
         f"{path}: there is a checkpoint already, or a part of one that another "
@@ -80,14 +74,11 @@ def check_prefix(prefix: str, overwrite: bool) -> None:
       )
 
 
-def check_path(path: str, example: str) -> None:
-  """Checks that a path is one of this machine, and no folder.
+def _check_path(path: str, example: str) -> None:
+  """Refuses folders, and the paths of TensorFlow's other file systems.
 
-  On TensorFlow's other file systems, files cannot be renamed all at once, so a
-  checkpoint would not appear whole or not at all.
-
-  Raises:
-    CheckpointError: It is not.
+  There, files cannot be renamed all at once, so a checkpoint would not appear
+  whole or not at all.
   """
   if _SCHEME.match(path):
     raise CheckpointError(
@@ -102,7 +93,7 @@ def check_path(path: str, example: str) -> None:
 
 
 @contextlib.contextmanager
-def make_folder(path: str) -> Iterator[str]:
+def _make_folder(path: str) -> Iterator[str]:
   """Makes a new folder beside a path; removes it at the end.
 
   Folders that `path` lacks are made, too, and removed again after an error.
@@ -150,22 +141,18 @@ def write_checkpoint(
   keep_meta: bool,
   progress: Callable[[int], None],
 ) -> list[str]:
-  """Writes a checkpoint.
+  """Writes a checkpoint, or leaves the destination as it was.
 
   Args:
     prefix: The new checkpoint's path.
     sources: Name -> the source of the tensor, at least one.
-    checkpoint: The checkpoint that the tensors come from, another one.
+    checkpoint: The checkpoint that the tensors come from.
     overwrite: Whether a checkpoint at that path may be replaced.
     keep_meta: Whether its MetaGraph describes the new checkpoint, too.
     progress: Called with each number of bytes that were written.
 
   Returns:
     What the user should know, in sentences.
-
-  Raises:
-    CheckpointError: A tensor is damaged, or a file cannot be written. Then the
-      destination is as it was.
   """
   old = checkpoint.prefix
   if os.path.realpath(prefix) == os.path.realpath(old):
@@ -175,7 +162,7 @@ def write_checkpoint(
     )
   notes = []
   has_meta = tf.io.gfile.exists(old + ".meta")
-  with make_folder(prefix) as folder:
+  with _make_folder(prefix) as folder:
     _save(folder, prefix, sources, checkpoint, progress)
     if has_meta and keep_meta:
       tf.io.gfile.copy(old + ".meta", os.path.join(folder, _NEW + ".meta"))
@@ -195,17 +182,8 @@ def write_checkpoint(
 
 
 def check_file(path: str, kind: str, overwrite: bool) -> None:
-  """Checks that a file can be written, before anything is read.
-
-  Args:
-    path: The new file, which is no folder.
-    kind: npz or safetensors.
-    overwrite: Whether a file at that path may be replaced.
-
-  Raises:
-    CheckpointError: It cannot.
-  """
-  check_path(path, f"weights.{kind}")
+  """Refuses a file that cannot be written, before anything is read."""
+  _check_path(path, f"weights.{kind}")
   end = os.path.splitext(path)[1]
   if end not in ("", f".{kind}"):
     raise CheckpointError(
@@ -229,31 +207,26 @@ def check_file(path: str, kind: str, overwrite: bool) -> None:
 def check_tensors(
   path: str, kind: str, specs: Mapping[str, TensorSpec]
 ) -> None:
-  """Checks that a format has the dtypes and the names of all tensors.
+  """Refuses tensors whose dtypes or names a kind of file does not have."""
 
-  Raises:
-    CheckpointError: It has not.
-  """
-  for name in specs:
+  def fits(name: str) -> bool:
+    if kind == "safetensors":
+      return name != "__metadata__"
     # NumPy looks for the file's name first, which ends in .npy.
     is_hidden = name.endswith(".npy") and name[: -len(".npy")] in specs
-    is_bad = "\0" in name or len(name.encode()) > _LONGEST_NAME or is_hidden
-    if name == "__metadata__" if kind == "safetensors" else is_bad:
-      raise CheckpointError(
-        f"{path}: {kind} cannot have a tensor of the name {name[:99]!r}: leave "
-        "it out by exclude, on the command line by --exclude"
-      )
+    is_short = len(name.encode()) <= _LONGEST_NAME
+    return is_short and "\0" not in name and not is_hidden
+
   unfit = [
-    f"{name} ({spec.dtype})"
+    f"{name[:99]!r} ({spec.dtype})"
     for name, spec in specs.items()
-    if spec.dtype not in _DTYPES[kind]
+    if spec.dtype not in _DTYPES[kind] or not fits(name)
   ]
   if unfit:
-    dtypes = sorted({specs[name].dtype for name in specs} - _DTYPES[kind])
     raise CheckpointError(
-      f"{path}: {kind} has no {' and no '.join(dtypes)}: leave out "
-      f"{', '.join(report.shorten(unfit, 5))} by exclude, on the command "
-      "line by --exclude"
+      f"{path}: {kind} cannot have tensors of such names or dtypes: "
+      f"{', '.join(report.shorten(unfit, 5))}; leave them out by exclude, on "
+      "the command line by --exclude"
     )
 
 
@@ -268,18 +241,7 @@ def write_file(
   """Writes tensors into one file that other programs read.
 
   `.npz` is written one tensor after the other; for safetensors, all of them are
-  in memory.
-
-  Args:
-    path: The new file.
-    kind: npz or safetensors.
-    overwrite: Whether a file at that path may be replaced.
-    checkpoint: The checkpoint that the tensors come from.
-    sources: Name -> the source of the tensor.
-    progress: Called with each number of bytes that were written.
-
-  Raises:
-    CheckpointError: A tensor is damaged, or the file cannot be written.
+  in memory. The arguments are those of `write_checkpoint`.
   """
 
   def read() -> Iterator[tuple[str, np.ndarray]]:
@@ -287,7 +249,7 @@ def write_file(
       yield name, source.read(checkpoint)
       progress(source.spec.size)
 
-  with make_folder(path) as folder:
+  with _make_folder(path) as folder:
     new = os.path.join(folder, _NEW)
     if kind == "safetensors":
       whole = {name: np.array(array, order="C") for name, array in read()}
@@ -303,12 +265,11 @@ def write_file(
             np.lib.format.write_array(member, array, allow_pickle=False)
     _flush(folder)
     checkpoint.check_current()
-    place(new, path, overwrite)
+    _place(new, path, overwrite)
     _flush(os.path.dirname(path) or ".", names=())
 
 
 def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
-  """Returns what a safetensors file says about itself."""
   meta = checkpoint.meta_graph
   release = meta.meta_info_def.tensorflow_version if meta else ""
   return {
@@ -321,7 +282,6 @@ def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _import_safetensors() -> Any:
-  """Returns the module that writes arrays of NumPy."""
   try:
     return importlib.import_module("safetensors.numpy")
   except ImportError:
@@ -331,12 +291,8 @@ def _import_safetensors() -> Any:
     ) from None
 
 
-def place(path: str, destination: str, overwrite: bool) -> None:
-  """Renames a file, and never replaces one that appeared meanwhile.
-
-  Raises:
-    CheckpointError: There is a file already, and `overwrite` is false.
-  """
+def _place(path: str, destination: str, overwrite: bool) -> None:
+  """Renames a file; only if `overwrite`, another file is replaced."""
   if not overwrite:
     try:
       os.link(path, destination)
@@ -372,7 +328,7 @@ def _save(
         shape_and_slices=[""] * len(names),
         tensors=_read(checkpoint, group),
       )
-    _flush(folder, map(os.path.basename, _list_data(part)))
+    _flush(folder, map(os.path.basename, reading.list_data(part)))
     return sum(source.spec.size for source in group)
 
   with futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -403,7 +359,7 @@ def _group(prefix: str, sources: Mapping[str, Source]) -> list[list[str]]:
       groups.append([])
       size = sources[name].spec.size
     groups[-1].append(name)
-  taken = {int(path.rpartition("-")[2]) for path in _list_data(prefix)}
+  taken = {int(path.rpartition("-")[2]) for path in reading.list_data(prefix)}
   free = [n for n in range(1, len(sources) + 1) if n not in taken]
   if not free:
     raise CheckpointError(
@@ -420,10 +376,7 @@ def _group(prefix: str, sources: Mapping[str, Source]) -> list[list[str]]:
 
 
 def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
-  """Returns the values of sources.
-
-  What stays as it is never becomes an array, which would be a copy.
-  """
+  """Reads what stays as it is without a copy in NumPy's memory."""
   is_whole = [
     source.value is None
     and source.factor == 1
@@ -447,15 +400,15 @@ def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
 
 def _publish(folder: str, prefix: str, overwrite: bool) -> None:
   """Renames the files of a new checkpoint; the index makes it one."""
-  new, old = os.path.join(folder, _NEW), _list_data(prefix)
+  new, old = os.path.join(folder, _NEW), reading.list_data(prefix)
   index = os.stat(new + ".index")
   placed: list[str] = []
   try:
-    for path in _list_data(new):
+    for path in reading.list_data(new):
       target = prefix + path[len(new) :]
-      place(path, target, overwrite=False)
+      _place(path, target, overwrite=False)
       placed.append(target)
-    place(new + ".index", prefix + ".index", overwrite)
+    _place(new + ".index", prefix + ".index", overwrite)
   except BaseException:
     # An interrupt may come when the index refers to the data files already.
     if not _is_file(prefix + ".index", index):
@@ -463,7 +416,7 @@ def _publish(folder: str, prefix: str, overwrite: bool) -> None:
         os.unlink(path)
     raise
   if os.path.exists(new + ".meta"):
-    place(new + ".meta", prefix + ".meta", overwrite)
+    _place(new + ".meta", prefix + ".meta", overwrite)
   elif os.path.lexists(prefix + ".meta"):  # It is of the old checkpoint.
     os.unlink(prefix + ".meta")
   for path in old:  # No index refers to them any more.
@@ -471,7 +424,6 @@ def _publish(folder: str, prefix: str, overwrite: bool) -> None:
 
 
 def _is_file(path: str, stat: os.stat_result) -> bool:
-  """Returns whether a path leads to the file with these numbers."""
   try:
     return os.path.samestat(os.stat(path), stat)
   except OSError:
@@ -496,7 +448,7 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
       file.write(f"all_model_checkpoint_paths: {quoted}")
     _flush(folder, (_STATE,))
     with contextlib.suppress(CheckpointError):  # Another process wrote one.
-      place(os.path.join(folder, _STATE), state, overwrite=False)
+      _place(os.path.join(folder, _STATE), state, overwrite=False)
       yield f"{state} is written, and names {name} as the latest checkpoint"
   try:
     latest = reading.find(state)
@@ -505,15 +457,6 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
     latest, why = "", str(error)
   if os.path.realpath(latest) != os.path.realpath(prefix):
     yield f"{state} stays as it was: {why}"
-
-
-def _list_data(prefix: str) -> list[str]:
-  """Returns the paths of the data files that a checkpoint may have."""
-  return sorted(
-    path
-    for path in glob.glob(glob.escape(prefix) + ".data-*")
-    if _DATA.fullmatch(path[len(prefix) :])
-  )
 
 
 def _flush(folder: str, names: Iterable[str] | None = None) -> None:
