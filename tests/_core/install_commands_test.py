@@ -14,11 +14,8 @@ pytestmark = pytest.mark.any_release
   ("release", "package", "version"),
   [
     ((2, 12), "tensorflow_probability", "0.20.*"),
-    ((2, 15), "tensorflow_probability", "0.23.*"),
     ((2, 16), "tensorflow_probability", "0.24.*"),
-    ((2, 17), "tensorflow_probability", "0.25.*"),
     ((2, 21), "tensorflow_probability", "0.25.*"),
-    ((2, 12), "tensorflow_text", "2.12.*"),
     # Python 3.11 has the candidate alone.
     ((2, 13), "tensorflow_text", "2.13.*,>=2.13.0rc0"),
     ((2, 14), "tensorflow_text", "2.14.*"),

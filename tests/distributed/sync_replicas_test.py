@@ -68,9 +68,7 @@ def start(folder, **given):
   ("kind", "v2", "use_resource", "window"),
   [
     ("plain", False, False, 1),
-    ("plain", True, True, 4),
-    ("contrib", True, False, 1),
-    ("clip", False, True, 4),
+    ("clip", True, True, 4),
   ],
 )
 def test_two_workers_in_lockstep(tmp_path, kind, v2, use_resource, window):
@@ -89,12 +87,12 @@ def test_two_workers_in_lockstep(tmp_path, kind, v2, use_resource, window):
 
 
 @pytest.mark.machines
-@pytest.mark.parametrize(("aggregated", "tokens"), [(1, -1), (2, -1), (3, -1)])
-def test_workers_that_do_not_wait_for_each_other(tmp_path, aggregated, tokens):
+@pytest.mark.parametrize("aggregated", [1, 3])
+def test_workers_that_do_not_wait_for_each_other(tmp_path, aggregated):
   """Checks fewer and more gradients in a step than there are workers."""
   given = {"kind": "plain", "v2": True, "use_resource": True, "seed": 5}
   given |= {"steps": 200, "bad": 0.2, "lockstep": False}
-  given |= {"aggregated": aggregated, "tokens": tokens}
+  given |= {"aggregated": aggregated, "tokens": -1}
   with start(tmp_path, **given) as cluster:
     for i in range(2):
       task = cluster.tasks[f"worker{i}"]
@@ -173,7 +171,3 @@ def test_a_fixed_scale_may_be_outside():
       for _ in range(3):
         session.run([op, *sync.get_chief_queue_runner().enqueue_ops])
       assert session.run([v, step]) == [-0.5, 3]
-
-
-if __name__ == "__main__":
-  helpers.main()

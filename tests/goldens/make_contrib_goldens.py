@@ -83,9 +83,8 @@ def data__assert_element_shape():
             elements(check, unknown), np.array(str(shapes))]
 
 
-@case
-def data__batch_and_drop_remainder():
-    return elements(data.batch_and_drop_remainder(3), numbers_and_pairs())
+add("data.batch_and_drop_remainder", lambda:
+    elements(data.batch_and_drop_remainder(3), numbers_and_pairs()))
 
 
 @case
@@ -95,11 +94,10 @@ def data__padded_batch_and_drop_remainder():
         data.padded_batch_and_drop_remainder(2, [None], np.int64(-1)), ragged)
 
 
-@case
-def data__sliding_window_batch():
-    return [elements(data.sliding_window_batch(3, window_shift=2)),
-            elements(data.sliding_window_batch(2, 3, window_stride=2)),
-            elements(data.sliding_window_batch(2), numbers_and_pairs())]
+add("data.sliding_window_batch", lambda:
+    [elements(data.sliding_window_batch(3, window_shift=2)),
+     elements(data.sliding_window_batch(2, 3, window_stride=2)),
+     elements(data.sliding_window_batch(2), numbers_and_pairs())])
 
 
 @case
@@ -161,13 +159,11 @@ def framework__get_placeholders():
     return [len(found), found[0] is first, found[1] is second]
 
 
-@case
-def framework__py_func():
-    return framework.py_func(
-        lambda x, scale: {"a": x * scale, "b": (x, x + 1)},
-        [tf.constant([1.0, 2.0])], {"scale": tf.constant(3.0)},
-        {"a": tf.float32, "b": (tf.float32, tf.float32)},
-        {"a": [2], "b": ([2], [2])})
+add("framework.py_func", lambda: framework.py_func(
+    lambda x, scale: {"a": x * scale, "b": (x, x + 1)},
+    [tf.constant([1.0, 2.0])], {"scale": tf.constant(3.0)},
+    {"a": tf.float32, "b": (tf.float32, tf.float32)},
+    {"a": [2], "b": ([2], [2])}))
 
 
 @case
@@ -236,16 +232,11 @@ def ids():
     return tf.constant([[1, 2, 0], [3, 3, 0]])
 
 
-@case
-def layers__bow_encoder():
-    return [layers.bow_encoder(ids(), 4, 2, scope="sparse"),
-            layers.bow_encoder(ids(), 4, 2, False, scope="dense")]
-
-
-@case
-def layers__embed_sequence():
-    return [layers.embed_sequence(ids(), 4, 2),
-            layers.embed_sequence(ids(), 4, 2, unique=True, scope="unique")]
+add("layers.bow_encoder", lambda:
+    [layers.bow_encoder(ids(), 4, 2, scope="sparse"),
+     layers.bow_encoder(ids(), 4, 2, False, scope="dense")])
+add("layers.embed_sequence", lambda: [layers.embed_sequence(ids(), 4, 2),
+    layers.embed_sequence(ids(), 4, 2, unique=True, scope="unique")])
 
 
 @case
@@ -450,10 +441,8 @@ class Sums(rnn.FusedRNNCell):
         return outputs, outputs[-1]
 
 
-@case
-def rnn__FusedRNNCell():
-    return [Sums()(tf.constant(X)),
-            rnn.TimeReversedFusedRNN(Sums())(tf.constant(X))]
+add("rnn.FusedRNNCell", lambda: [Sums()(tf.constant(X)),
+    rnn.TimeReversedFusedRNN(Sums())(tf.constant(X))])
 
 
 @case
@@ -478,22 +467,19 @@ def rnn__LSTMBlockFusedCell():
                 tf.constant(X), (start, -start), scope="b", **kwargs)]
 
 
-@case
-def rnn__TimeReversedFusedRNN():
-    return [rnn.TimeReversedFusedRNN(rnn.LSTMBlockFusedCell(3))(
+add("rnn.TimeReversedFusedRNN", lambda: [
+    rnn.TimeReversedFusedRNN(rnn.LSTMBlockFusedCell(3))(
         tf.constant(X), dtype=tf.float32, sequence_length=lengths,
-        scope="s%d" % bool(lengths)) for lengths in (None, LENGTHS)]
+        scope="s%d" % bool(lengths)) for lengths in (None, LENGTHS)])
 
 
 def two_cells():
     return [rnn.GRUCell(2), rnn.GRUCell(3)]
 
 
-@case
-def rnn__stack_bidirectional_rnn():
-    return rnn.stack_bidirectional_rnn(
-        two_cells(), two_cells(), tf.unstack(tf.constant(X)),
-        dtype=tf.float32, sequence_length=LENGTHS)
+add("rnn.stack_bidirectional_rnn", lambda: rnn.stack_bidirectional_rnn(
+    two_cells(), two_cells(), tf.unstack(tf.constant(X)),
+    dtype=tf.float32, sequence_length=LENGTHS))
 
 
 @case
@@ -607,15 +593,11 @@ def batch_inputs():
     return tf.constant(np.concatenate([MEMORY, -MEMORY[:, :1]], 1))
 
 
-@case
-def seq2seq__TrainingHelper():
-    return decode(seq2seq.TrainingHelper(batch_inputs(), [5, 3]))
-
-
-@case
-def seq2seq__dynamic_decode():
-    return [decode(seq2seq.TrainingHelper(batch_inputs(), [4, 2]),
-                   impute_finished=True, output_time_major=True)]
+add("seq2seq.TrainingHelper", lambda:
+    decode(seq2seq.TrainingHelper(batch_inputs(), [5, 3])))
+add("seq2seq.dynamic_decode", lambda:
+    [decode(seq2seq.TrainingHelper(batch_inputs(), [4, 2]),
+            impute_finished=True, output_time_major=True)])
 
 
 @case
@@ -628,9 +610,7 @@ def seq2seq__BasicDecoder():
             seq2seq.dynamic_decode(decoder)]
 
 
-@case
-def seq2seq__BasicDecoderOutput():
-    return fields(seq2seq.BasicDecoderOutput)
+add("seq2seq.BasicDecoderOutput", lambda: fields(seq2seq.BasicDecoderOutput))
 
 
 def fields(kind):
@@ -661,11 +641,9 @@ class Counter(seq2seq.Decoder):
         return state * 2, state, inputs + 1, tf.stack([time >= 1, time >= 3])
 
 
-@case
-def seq2seq__Decoder():
-    return [seq2seq.dynamic_decode(Counter()),
-            seq2seq.dynamic_decode(Counter(), impute_finished=True),
-            Counter().tracks_own_finished]
+add("seq2seq.Decoder", lambda: [seq2seq.dynamic_decode(Counter()),
+    seq2seq.dynamic_decode(Counter(), impute_finished=True),
+    Counter().tracks_own_finished])
 
 
 class Repeat(seq2seq.Helper):
@@ -709,27 +687,18 @@ def seq2seq__InferenceHelper():
     return [decode(helper), helper.batch_size]
 
 
-@case
-def seq2seq__GreedyEmbeddingHelper():
-    return decode(seq2seq.GreedyEmbeddingHelper(embeddings(), [1, 4], 6))
-
-
-@case
-def seq2seq__SampleEmbeddingHelper():
-    return decode(seq2seq.SampleEmbeddingHelper(
+add("seq2seq.GreedyEmbeddingHelper", lambda:
+    decode(seq2seq.GreedyEmbeddingHelper(embeddings(), [1, 4], 6)))
+add("seq2seq.SampleEmbeddingHelper", lambda: decode(
+    seq2seq.SampleEmbeddingHelper(
         embeddings(), [1, 4], 6, softmax_temperature=0.5, seed=3),
-                  parallel_iterations=1)
-
-
-@case
-def seq2seq__ScheduledEmbeddingTrainingHelper():
-    # Steps that run at the same time would draw in any order.
-    return [
-        decode(seq2seq.ScheduledEmbeddingTrainingHelper(
-            batch_inputs(), [5, 4], table, probability, seed=1,
-            scheduling_seed=2), scope="decoder%d" % (probability * 10),
-               parallel_iterations=1)
-        for table in [embeddings()] for probability in (0.0, 0.5, 1.0)]
+    parallel_iterations=1))
+# Steps that run at the same time would draw in any order.
+add("seq2seq.ScheduledEmbeddingTrainingHelper", lambda: [
+    decode(seq2seq.ScheduledEmbeddingTrainingHelper(
+        batch_inputs(), [5, 4], table, probability, seed=1, scheduling_seed=2),
+           scope="decoder%d" % (probability * 10), parallel_iterations=1)
+    for table in [embeddings()] for probability in (0.0, 0.5, 1.0)])
 
 
 @case
@@ -774,10 +743,8 @@ def seq2seq__gather_tree_from_array():
     return beam_search_decoder.gather_tree_from_array(values, parents, lengths)
 
 
-@case
-def seq2seq__tile_batch():
-    return seq2seq.tile_batch(
-        (tf.constant(X), tf.constant([5, 6, 7])), multiplier=2)
+add("seq2seq.tile_batch", lambda: seq2seq.tile_batch(
+    (tf.constant(X), tf.constant([5, 6, 7])), multiplier=2))
 
 
 @case
@@ -850,10 +817,8 @@ def learn__RunConfig():
         options.gpu_options.per_process_gpu_memory_fraction]
 
 
-@case
-def nn__alpha_dropout():
-    return [nn.alpha_dropout(tf.constant(X), 0.6, seed=3),
-            nn.alpha_dropout(tf.constant(X), tf.constant(0.3), [3, 1, 4], 5)]
+add("nn.alpha_dropout", lambda: [nn.alpha_dropout(tf.constant(X), 0.6, seed=3),
+    nn.alpha_dropout(tf.constant(X), tf.constant(0.3), [3, 1, 4], 5)])
 
 
 @case

@@ -138,7 +138,3 @@ def test_resumes_after_sigkill(tmp_path):
   print(f"{_KILLS} kills, resumed at {resumed}, {compared} runs compared")
   assert compared > 100
   assert os.path.exists(os.path.join(model_dir, "checkpoint"))
-
-
-if __name__ == "__main__":
-  helpers.main()
