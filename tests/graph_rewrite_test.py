@@ -109,7 +109,7 @@ _WRAPPED = (
       for m in (tfl, helpers.OWN)
     ),
     *(
-      (sgd, loss_scale, "loss_scale")
+      (sgd, loss_scale, "loss.scale")
       for loss_scale in (None, "static", 0, True)
     ),
   ],

@@ -85,26 +85,15 @@ def data__assert_element_shape():
 
 add("data.batch_and_drop_remainder", lambda:
     elements(data.batch_and_drop_remainder(3), numbers_and_pairs()))
-
-
-@case
-def data__padded_batch_and_drop_remainder():
-    ragged = tf.data.Dataset.range(5).map(lambda n: tf.fill([n], n))
-    return elements(
-        data.padded_batch_and_drop_remainder(2, [None], np.int64(-1)), ragged)
-
-
+add("data.padded_batch_and_drop_remainder", lambda: elements(
+    data.padded_batch_and_drop_remainder(2, [None], np.int64(-1)),
+    tf.data.Dataset.range(5).map(lambda n: tf.fill([n], n))))
 add("data.sliding_window_batch", lambda:
     [elements(data.sliding_window_batch(3, window_shift=2)),
      elements(data.sliding_window_batch(2, 3, window_stride=2)),
      elements(data.sliding_window_batch(2), numbers_and_pairs())])
-
-
-@case
-def data__sloppy_interleave():
-    values = elements(data.sloppy_interleave(
-        lambda n: tf.data.Dataset.range(n).map(lambda x: x + 10 * n), 2, 2))
-    return np.sort(values)
+add("data.sloppy_interleave", lambda: np.sort(elements(data.sloppy_interleave(
+    lambda n: tf.data.Dataset.range(n).map(lambda x: x + 10 * n), 2, 2))))
 
 
 # Strategies.
@@ -176,34 +165,25 @@ def framework__remove_squeezable_dimensions():
             remove(unknown, tf.placeholder_with_default(X[..., 0], None))]
 
 
-def branches():
-    return lambda: tf.constant(1), lambda: tf.constant(2)
+def unknown(value, shape=()):
+    return tf.placeholder_with_default(value, shape)
 
 
-@case
-def framework__smart_case():
-    unknown = tf.placeholder_with_default(False, [])
-    one, two = branches()
-    return [framework.smart_case([(unknown, one), (tf.constant(True), two)]),
-            framework.smart_case([(unknown, one)], two),
-            framework.smart_case([(False, one)], two),
-            framework.smart_case([(True, one)])]
+def one():
+    return tf.constant(1)
 
 
-@case
-def framework__smart_cond():
-    unknown = tf.placeholder_with_default(False, [])
-    return [framework.smart_cond(pred, *branches())
-            for pred in (unknown, True, 0, tf.constant(False))]
-
-
-@case
-def framework__smart_constant_value():
-    unknown = tf.placeholder_with_default(False, [])
-    return [np.array(str(framework.smart_constant_value(pred)))
-            for pred in (unknown, True, False, 0, 1, np.bool_(True), 1.0,
-                         tf.constant(True))
-            ] + [error_of(framework.smart_constant_value, 2)]
+def two():
+    return tf.constant(2)
+add("framework.smart_case", lambda: [framework.smart_case(*given) for given in [
+    ([(unknown(False), one), (tf.constant(True), two)],),
+    ([(unknown(False), one)], two), ([(False, one)], two), ([(True, one)],)]])
+add("framework.smart_cond", lambda: [framework.smart_cond(pred, one, two)
+    for pred in (unknown(False), True, 0, tf.constant(False))])
+add("framework.smart_constant_value", lambda: [
+    np.array(str(framework.smart_constant_value(pred))) for pred in (
+        unknown(False), True, False, 0, 1, np.bool_(True), 1.0,
+        tf.constant(True))] + [error_of(framework.smart_constant_value, 2)])
 
 
 @case
@@ -230,8 +210,6 @@ def framework__with_shape():
 
 def ids():
     return tf.constant([[1, 2, 0], [3, 3, 0]])
-
-
 add("layers.bow_encoder", lambda:
     [layers.bow_encoder(ids(), 4, 2, scope="sparse"),
      layers.bow_encoder(ids(), 4, 2, False, scope="dense")])
@@ -260,12 +238,9 @@ def lookup__index_table_from_tensor():
             numbers.lookup(tf.constant([10, 20, 30], tf.int64))]
 
 
-@case
-def lookup__index_to_string_table_from_tensor():
-    plain = lookup.index_to_string_table_from_tensor(["a", "b"])
-    other = lookup.index_to_string_table_from_tensor(["a", "b"], "?")
-    keys = tf.constant([1, 7, 0, -1], tf.int64)
-    return [plain.lookup(keys), other.lookup(keys)]
+add("lookup.index_to_string_table_from_tensor", lambda: [
+    lookup.index_to_string_table_from_tensor(["a", "b"], *default).lookup(
+        tf.constant([1, 7, 0, -1], tf.int64)) for default in ((), ("?",))])
 
 
 # Optimizers.
@@ -374,8 +349,6 @@ def run_dynamic(make, inputs=X):
     return lambda: tf.nn.dynamic_rnn(
         make(), tf.constant(inputs), LENGTHS, dtype=tf.float32,
         time_major=True)
-
-
 add("cudnn_rnn.CudnnCompatibleLSTMCell",
     run_static(lambda: cudnn_rnn.CudnnCompatibleLSTMCell(3)))
 add("rnn.GRUBlockCell", run_static(lambda: rnn.GRUBlockCell(3)))
@@ -396,20 +369,14 @@ add("rnn.InputProjectionWrapper", run_static(
     lambda: rnn.InputProjectionWrapper(rnn.GRUCell(3), 2, tf.nn.relu)))
 add("rnn.OutputProjectionWrapper", run_static(
     lambda: rnn.OutputProjectionWrapper(rnn.GRUCell(3), 2)))
-
-
-@case
-def rnn__EmbeddingWrapper():
-    cell = rnn.EmbeddingWrapper(rnn.GRUCell(3), 5, 2)
-    inputs = [tf.constant([1, 4]), tf.constant([0, 1])]
-    return tf.nn.static_rnn(cell, inputs, dtype=tf.float32)
+add("rnn.EmbeddingWrapper", lambda: tf.nn.static_rnn(
+    rnn.EmbeddingWrapper(rnn.GRUCell(3), 5, 2),
+    [tf.constant([1, 4]), tf.constant([0, 1])], dtype=tf.float32))
 
 
 def run_convolution(make, *size):
     images = np.random.RandomState(2).uniform(-1, 1, (3, 2) + size)
     return run_dynamic(make, images.astype("f"))
-
-
 add("rnn.Conv1DLSTMCell", run_convolution(
     lambda: rnn.Conv1DLSTMCell(
         input_shape=[5, 2], output_channels=3, kernel_shape=[3]), 5, 2))
@@ -548,8 +515,6 @@ def attend(make, steps=3, **kwargs):
 
 def lengths_of_memory():
     return tf.constant([4, 2])
-
-
 add("seq2seq.AttentionMechanism", lambda: attend(Means))
 add("seq2seq._BaseAttentionMechanism", lambda: attend(
     lambda: Dots(tf.constant(MEMORY), lengths_of_memory())))
@@ -591,8 +556,6 @@ def decode(helper, **kwargs):
 
 def batch_inputs():
     return tf.constant(np.concatenate([MEMORY, -MEMORY[:, :1]], 1))
-
-
 add("seq2seq.TrainingHelper", lambda:
     decode(seq2seq.TrainingHelper(batch_inputs(), [5, 3])))
 add("seq2seq.dynamic_decode", lambda:
@@ -639,8 +602,6 @@ class Counter(seq2seq.Decoder):
     def step(self, time, inputs, state, name=None):
         state += inputs * tf.cast(time + 1, tf.float32)
         return state * 2, state, inputs + 1, tf.stack([time >= 1, time >= 3])
-
-
 add("seq2seq.Decoder", lambda: [seq2seq.dynamic_decode(Counter()),
     seq2seq.dynamic_decode(Counter(), impute_finished=True),
     Counter().tracks_own_finished])
@@ -665,17 +626,12 @@ class Repeat(seq2seq.Helper):
 
 
 add("seq2seq.Helper", lambda: decode(Repeat()))
-
-
-@case
-def seq2seq__CustomHelper():
-    helper = seq2seq.CustomHelper(
-        lambda: (tf.constant([False, False]), tf.ones([2, 2])),
-        lambda time, outputs, state: outputs[:, :2] + 1,
-        lambda time, outputs, state, sample_ids: (
-            tf.stack([time >= 1, time >= 3]), sample_ids * 2, state),
-        tf.TensorShape([2]), tf.float32)
-    return decode(helper)
+add("seq2seq.CustomHelper", lambda: decode(seq2seq.CustomHelper(
+    lambda: (tf.constant([False, False]), tf.ones([2, 2])),
+    lambda time, outputs, state: outputs[:, :2] + 1,
+    lambda time, outputs, state, sample_ids: (
+        tf.stack([time >= 1, time >= 3]), sample_ids * 2, state),
+    tf.TensorShape([2]), tf.float32)))
 
 
 @case
@@ -741,16 +697,10 @@ def seq2seq__gather_tree_from_array():
     lengths = tf.constant([[4, 2, 3], [1, 3, 2]])
     from tensorflow.contrib.seq2seq.python.ops import beam_search_decoder
     return beam_search_decoder.gather_tree_from_array(values, parents, lengths)
-
-
 add("seq2seq.tile_batch", lambda: seq2seq.tile_batch(
     (tf.constant(X), tf.constant([5, 6, 7])), multiplier=2))
-
-
-@case
-def seq2seq__hardmax():
-    tie = tf.constant([[1.0, 2.0, 2.0], [0.0, -1.0, -3.0]])
-    return [seq2seq.hardmax(tie), seq2seq.hardmax(tf.constant(X))]
+add("seq2seq.hardmax", lambda: [seq2seq.hardmax(x) for x in (
+    tf.constant([[1.0, 2.0, 2.0], [0.0, -1.0, -3.0]]), tf.constant(X))])
 
 
 @case
@@ -764,16 +714,11 @@ def seq2seq__safe_cumprod():
             safe_cumprod(tf.cast(x, tf.float64), axis=1)]
 
 
-@case
-def seq2seq__sequence_loss():
-    logits = tf.constant(X)
-    targets = tf.constant([[1, 2], [0, 3], [2, 2]])
-    weights = tf.constant([[1.0, 0.5], [2.0, 0.0], [0.0, 0.0]])
-    flags = [(True, True, False, False), (True, False, False, False),
-             (False, True, False, False), (False, False, False, False),
-             (False, False, True, True), (False, False, True, False),
-             (False, False, False, True)]
-    return [seq2seq.sequence_loss(logits, targets, weights, *f) for f in flags]
+add("seq2seq.sequence_loss", lambda: [seq2seq.sequence_loss(
+    tf.constant(X), tf.constant([[1, 2], [0, 3], [2, 2]]),
+    tf.constant([[1.0, 0.5], [2.0, 0.0], [0.0, 0.0]]),
+    *[f == "1" for f in flags])
+    for flags in "1100 1000 0100 0000 0011 0010 0001".split()])
 
 
 # Others.
@@ -833,13 +778,11 @@ def training__HParams():
                    sort_keys=True))]
 
 
-@case
-def training__parse_values():
-    types = {"a": int, "b": float, "c": str, "d": int, "e": bool}
-    texts = ("a=1,b=2.5,c=x", "d=[1, 2],e=True", "d[1]=5,d[0]=4", "e=0",
-             "unknown=1,a=2", "", "b=1e-3,c=a b")
-    return [np.array(str(sorted(training.parse_values(
-        text, types, ignore_unknown=True).items()))) for text in texts]
+add("training.parse_values", lambda: [np.array(str(sorted(training.parse_values(
+    text, {"a": int, "b": float, "c": str, "d": int, "e": bool},
+    ignore_unknown=True).items()))) for text in (
+        "a=1,b=2.5,c=x", "d=[1, 2],e=True", "d[1]=5,d[0]=4", "e=0",
+        "unknown=1,a=2", "", "b=1e-3,c=a b")])
 
 
 # tf.contrib.crf.
@@ -859,42 +802,24 @@ def sequences(times=5):
 
 def transitions():
     return tf.get_variable("between", [3, 3])
-
-
-@case
-def crf__crf_unary_score():
-    inputs, tags, lengths = sequences()
-    return [crf.crf_unary_score(tags, lengths, inputs),
-            crf.crf_unary_score(tf.cast(tags, tf.int32), lengths, inputs)]
-
-
-@case
-def crf__crf_binary_score():
-    _, tags, lengths = sequences()
-    between = transitions()
-    return [crf.crf_binary_score(tags, lengths, between),
-            crf.crf_binary_score(tags, tf.cast(lengths, tf.int32), between)]
-
-
-@case
-def crf__crf_sequence_score():
-    between = transitions()
-    return [crf.crf_sequence_score(*sequences(times) + (between,))
-            for times in (5, 1)]
-
-
-@case
-def crf__crf_log_norm():
-    between = transitions()
-    return [crf.crf_log_norm(inputs, lengths, between)
-            for times in (5, 1) for inputs, _, lengths in [sequences(times)]]
-
-
-@case
-def crf__crf_log_likelihood():
-    given = sequences()
-    return [crf.crf_log_likelihood(*given),
-            crf.crf_log_likelihood(*given + (transitions(),))[0]]
+add("crf.crf_unary_score", lambda: [
+    crf.crf_unary_score(tf.cast(tags, dtype), lengths, inputs)
+    for inputs, tags, lengths in [sequences()]
+    for dtype in (tags.dtype, tf.int32)])
+add("crf.crf_binary_score", lambda: [
+    crf.crf_binary_score(tags, tf.cast(lengths, dtype), between)
+    for between, (_, tags, lengths) in [(transitions(), sequences())]
+    for dtype in (lengths.dtype, tf.int32)])
+add("crf.crf_sequence_score", lambda: [
+    crf.crf_sequence_score(*sequences(times) + (between,))
+    for between in [transitions()] for times in (5, 1)])
+add("crf.crf_log_norm", lambda: [
+    crf.crf_log_norm(inputs, lengths, between) for between in [transitions()]
+    for times in (5, 1) for inputs, _, lengths in [sequences(times)]])
+add("crf.crf_log_likelihood", lambda: [
+    value for given in [sequences()] for value in (
+        crf.crf_log_likelihood(*given),
+        crf.crf_log_likelihood(*given + (transitions(),))[0])])
 
 
 @case

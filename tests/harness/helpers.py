@@ -473,7 +473,8 @@ class Trainer:
 
   def save(self, path: Any) -> str:
     """Writes an object-based checkpoint; returns its path."""
-    return self._checkpoint().write(str(path), session=self.session)
+    with self.graph.as_default() if self.graph else contextlib.nullcontext():
+      return self._checkpoint().write(str(path), session=self.session)
 
   def restore(self, path: str) -> None:
     """Restores an object-based checkpoint."""
