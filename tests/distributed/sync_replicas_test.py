@@ -141,24 +141,6 @@ def test_accumulation_outside_is_an_error(between, kind):
 
 
 @pytest.mark.any_release
-def test_other_accumulators_keep_their_time():
-  """Checks an accumulator whose time is not the global step."""
-  with tf.Graph().as_default():
-    v = tf1.get_variable("v", [2], use_resource=True)
-    step = tf1.train.get_or_create_global_step()
-    accumulator = tf1.ConditionalAccumulator(tf.float32, [2])
-    local = [tf1.GraphKeys.LOCAL_VARIABLES]
-    tf1.Variable(0, name="sync_rep_local_step", collections=local)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.5), "dynamic"
-    )
-    before = len(tf1.get_default_graph().get_operations())
-    opt.apply_gradients([(accumulator.take_grad(1), v)], step)
-    added = tf1.get_default_graph().get_operations()[before:]
-    assert not [op for op in added if "SetGlobalStep" in op.type]
-
-
-@pytest.mark.any_release
 def test_a_fixed_scale_may_be_outside():
   with tf.Graph().as_default():
     v = tf1.get_variable("v", initializer=1.0, use_resource=True)

@@ -517,7 +517,8 @@ class Trainer:
       variables = self._state_variables()
       return {name: self.value(v) for name, v in variables.items()}
     if self._graph_state is None:
-      self._graph_state = self._state_variables()
+      with self.graph.as_default():
+        self._graph_state = self._state_variables()
     # A new set of fetches would cost another pass of Grappler.
     return self.session.run(self._graph_state)
 
