@@ -196,11 +196,9 @@ def test_as_one_step(mode, replicas, seed, tmp_path):
         helpers.assert_same_state(state, expected)
         continue
       assert sorted(state) == sorted(expected)
-      for spec, name in zip(_SPECS, sorted(state)):  # The reciprocal, perhaps.
-        tolerance = 1e-6 if spec.dtype == "float64" else 5e-3
-        np.testing.assert_allclose(
-          state[name], expected[name], tolerance, tolerance
-        )
+      for name, value in state.items():  # TensorFlow may multiply by 1/3.
+        tolerance = 1e-6 if value.dtype == np.float64 else 5e-3
+        np.testing.assert_allclose(value, expected[name], tolerance, tolerance)
 
 
 # Loss scales that do not look at gradients -----------------------------------

@@ -346,16 +346,9 @@ class Passes(tf1.train.Optimizer):
 
   def __init__(self, opt, attribute="_optimizer"):
     super().__init__(False, "Passes")
-    self.attribute = attribute
     setattr(self, attribute, opt)
-
-  def compute_gradients(self, *args, **kwargs):
-    inner = getattr(self, self.attribute)
-    return inner.compute_gradients(*args, **kwargs)
-
-  def apply_gradients(self, *args, **kwargs):
-    inner = getattr(self, self.attribute)
-    return inner.apply_gradients(*args, **kwargs)
+    self.compute_gradients = opt.compute_gradients
+    self.apply_gradients = opt.apply_gradients
 
 
 class CallsSuper(tf1.train.MomentumOptimizer):
@@ -397,16 +390,13 @@ _WRAPPERS = {
 @pytest.mark.parametrize("kind", ["horovod", "wrapped"])
 def test_hooks_watch_the_scale_that_is_used(kind, monkeypatch):
   monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
-  with helpers.mode_scope("graph_v1"), tf1.Session() as session:
-    x = tf1.placeholder(tf.float32, [])
-    w = tf1.get_variable("w", initializer=1.0)
-    opt = _WRAPPERS[kind](helpers.INNER["momentum"])
-    step = opt.minimize(w * x, tf1.train.get_or_create_global_step())
-    hook = monitoring.LossScaleHook(opt, on_stuck="stop", patience=3)
-    session.run(tf1.global_variables_initializer())
+  make = lambda: _WRAPPERS[kind](helpers.INNER["momentum"])  # noqa: E731
+  with helpers.Trainer("graph_v1", make) as trainer:
+    hook = monitoring.LossScaleHook(trainer.opt, on_stuck="stop", patience=3)
     for factor in (1.0, 1.0, np.inf, np.inf, np.inf):
       assert not hook.stop_requested
-      hook.run(session, step, {x: factor})
+      feed = {trainer.feeds[0]: [factor] * 2}
+      hook.run(trainer.session, trainer.train_op, feed)
     assert hook.stop_requested
 
 

@@ -152,14 +152,6 @@ def test_update_of_a_users_own_loss_scale_is_called(mode, applies, kind):
 # Errors --------------------------------------------------------------------
 
 
-def test_no_loss_scale():
-  inner = tf1.train.GradientDescentOptimizer(0.5)
-  with pytest.raises(ValueError, match="loss_scale cannot be None"):
-    tfl.MixedPrecisionLossScaleOptimizer(inner, None)
-  with pytest.raises(ValueError, match="'sometimes'"):
-    tfl.MixedPrecisionLossScaleOptimizer(inner, "sometimes")
-
-
 def test_eager_needs_a_function_for_the_loss():
   v = tf.Variable(1.0)
   with pytest.raises(RuntimeError, match="function"):
@@ -251,6 +243,19 @@ _LARGE = {
 }
 
 
+_RATE = 2.0**-10  # The gradient of each weight.
+
+
+class Constant(Trainer):
+  """A trainer whose gradients are a constant, which graph optimizers move."""
+
+  def _build(self, fed):
+    (v,) = self.variables
+    loss = lambda: tf.reduce_sum(v * _RATE)  # noqa: E731
+    step = self.opt.minimize(loss if self.graph is None else loss(), None, [v])
+    return None if self.mode == "function" else step
+
+
 @pytest.mark.parametrize(
   ("mode", "kind", "exponent"),
   helpers.pairs([*MODES, "xla"], _LARGE, [118, 125, 126, 127]),
@@ -258,37 +263,16 @@ _LARGE = {
 def test_a_large_scale_does_not_stop_training(mode, kind, exponent):
   # TensorFlow's own trains nothing here: with 2**127 the reciprocal is 0, and
   # with 2**118 a graph optimizer multiplies it by the small gradient first.
-  rate = 2.0**-10  # The gradient of each weight.
-  with helpers.mode_scope(mode):
-    weights = tf1.Variable([1.0, 1.0, 1.0], use_resource=True)
-    opt = _LARGE[kind](exponent)()
-
-    def step():
-      def loss():  # A constant factor is what graph optimizers move.
-        return tf.reduce_sum(weights * rate)
-
-      return opt.minimize(loss if mode == "eager" else loss(), None, [weights])
-
-    def call():
-      step()
-
-    if mode in GRAPH_MODES:
-      op = step()
-      with tf1.Session() as session:
-        session.run(tf1.global_variables_initializer())
-        for _ in range(4):
-          session.run(op)
-        trained = session.run(weights)
-    else:
-      run = {
-        "eager": call,
-        "function": tf.function(call, autograph=False),
-        "xla": tf.function(call, autograph=False, jit_compile=True),
-      }[mode]
-      for _ in range(4):
-        run()
-      trained = weights.numpy()
-  assert trained.tolist() == [1 - 4 * 0.5 * rate] * 3
+  is_xla, mode = mode == "xla", "function" if mode == "xla" else mode
+  with Constant(mode, _LARGE[kind](exponent), (Spec((3,)),)) as trainer:
+    if is_xla:
+      trainer._function = tf.function(
+        trainer._run, autograph=False, jit_compile=True
+      )
+    for _ in range(4):
+      trainer.step(0.0)
+    trained = trainer.value(trainer.variables[0])
+  assert trained.tolist() == [1 - 4 * 0.5 * _RATE] * 3
 
 
 class _Switched(tfl.FixedLossScale):
@@ -458,23 +442,15 @@ class _Averaged(tf1.train.Optimizer):
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 @pytest.mark.parametrize("api", ["compat.v1", "contrib"])
 def test_a_wrapper_without_a_name(mode, api):
-  with helpers.mode_scope(mode), tf1.Session() as session:
-    v = tf1.get_variable("v", initializer=[3.0], use_resource=True)
-    inner = _Averaged(tf1.train.MomentumOptimizer(0.5, 0.5))
-    if api == "contrib":
-      manager = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 2)
-      opt = tfl.contrib.LossScaleOptimizer(inner, manager)
-    else:
-      opt = tfl.MixedPrecisionLossScaleOptimizer(inner, "dynamic")
-    assert opt.get_name() == "Averaged"
-    grad = tf1.placeholder(tf.float32, [1])
-    train_op = opt.apply_gradients([(grad, v)])
-    average = inner._average.average(v)
-    session.run(tf1.global_variables_initializer())
-    session.run(train_op, {grad: [math.nan]})
-    assert session.run([v, average]) == [[3.0], [3.0]]
-    session.run(train_op, {grad: [2.0]})
-    assert session.run([v, average]) == [[2.0], [2.5]]
+  inner = lambda: _Averaged(momentum())  # noqa: E731
+  make = wrap("dynamic", inner) if api != "contrib" else lambda: manage(inner())
+  with Trainer(mode, make, apply_only=True) as trainer:
+    assert trainer.opt.get_name() == "Averaged"
+    (v,) = trainer.variables
+    average = trainer.opt._optimizer._average.average(v)
+    for grad, expected in ((math.nan, [1.0, 1.0]), (2.0, [0.0, 0.5])):
+      trainer.step(grad)
+      assert [trainer.value(x)[0] for x in (v, average)] == expected
 
 
 @pytest.mark.parametrize("loss_scale", [8.0, "dynamic"])
@@ -530,6 +506,7 @@ def momentum():
 
 def manage(inner, *args):
   """Returns tf.contrib's optimizer with an exponential manager."""
+  args = args or (2,)
   manager = contrib.ExponentialUpdateLossScaleManager(8.0, *args)
   return contrib.LossScaleOptimizer(inner, manager)
 

@@ -175,6 +175,8 @@ def one():
 
 def two():
     return tf.constant(2)
+
+
 add("framework.smart_case", lambda: [framework.smart_case(*given) for given in [
     ([(unknown(False), one), (tf.constant(True), two)],),
     ([(unknown(False), one)], two), ([(False, one)], two), ([(True, one)],)]])
@@ -210,6 +212,8 @@ def framework__with_shape():
 
 def ids():
     return tf.constant([[1, 2, 0], [3, 3, 0]])
+
+
 add("layers.bow_encoder", lambda:
     [layers.bow_encoder(ids(), 4, 2, scope="sparse"),
      layers.bow_encoder(ids(), 4, 2, False, scope="dense")])
@@ -349,6 +353,8 @@ def run_dynamic(make, inputs=X):
     return lambda: tf.nn.dynamic_rnn(
         make(), tf.constant(inputs), LENGTHS, dtype=tf.float32,
         time_major=True)
+
+
 add("cudnn_rnn.CudnnCompatibleLSTMCell",
     run_static(lambda: cudnn_rnn.CudnnCompatibleLSTMCell(3)))
 add("rnn.GRUBlockCell", run_static(lambda: rnn.GRUBlockCell(3)))
@@ -377,6 +383,8 @@ add("rnn.EmbeddingWrapper", lambda: tf.nn.static_rnn(
 def run_convolution(make, *size):
     images = np.random.RandomState(2).uniform(-1, 1, (3, 2) + size)
     return run_dynamic(make, images.astype("f"))
+
+
 add("rnn.Conv1DLSTMCell", run_convolution(
     lambda: rnn.Conv1DLSTMCell(
         input_shape=[5, 2], output_channels=3, kernel_shape=[3]), 5, 2))
@@ -515,6 +523,8 @@ def attend(make, steps=3, **kwargs):
 
 def lengths_of_memory():
     return tf.constant([4, 2])
+
+
 add("seq2seq.AttentionMechanism", lambda: attend(Means))
 add("seq2seq._BaseAttentionMechanism", lambda: attend(
     lambda: Dots(tf.constant(MEMORY), lengths_of_memory())))
@@ -556,6 +566,8 @@ def decode(helper, **kwargs):
 
 def batch_inputs():
     return tf.constant(np.concatenate([MEMORY, -MEMORY[:, :1]], 1))
+
+
 add("seq2seq.TrainingHelper", lambda:
     decode(seq2seq.TrainingHelper(batch_inputs(), [5, 3])))
 add("seq2seq.dynamic_decode", lambda:
@@ -602,6 +614,8 @@ class Counter(seq2seq.Decoder):
     def step(self, time, inputs, state, name=None):
         state += inputs * tf.cast(time + 1, tf.float32)
         return state * 2, state, inputs + 1, tf.stack([time >= 1, time >= 3])
+
+
 add("seq2seq.Decoder", lambda: [seq2seq.dynamic_decode(Counter()),
     seq2seq.dynamic_decode(Counter(), impute_finished=True),
     Counter().tracks_own_finished])
@@ -697,6 +711,8 @@ def seq2seq__gather_tree_from_array():
     lengths = tf.constant([[4, 2, 3], [1, 3, 2]])
     from tensorflow.contrib.seq2seq.python.ops import beam_search_decoder
     return beam_search_decoder.gather_tree_from_array(values, parents, lengths)
+
+
 add("seq2seq.tile_batch", lambda: seq2seq.tile_batch(
     (tf.constant(X), tf.constant([5, 6, 7])), multiplier=2))
 add("seq2seq.hardmax", lambda: [seq2seq.hardmax(x) for x in (
@@ -802,6 +818,8 @@ def sequences(times=5):
 
 def transitions():
     return tf.get_variable("between", [3, 3])
+
+
 add("crf.crf_unary_score", lambda: [
     crf.crf_unary_score(tf.cast(tags, dtype), lengths, inputs)
     for inputs, tags, lengths in [sequences()]
