@@ -16,13 +16,7 @@ _GROWTH = 275  # Bytes a step.
 
 
 def long_training(mode, steps, resident=True):
-  """Checks the memory of training in which every tenth step is not finite.
-
-  Args:
-    mode: The mode to train in.
-    steps: The number of steps.
-    resident: Whether to check resident memory besides Python objects.
-  """
+  """Checks the memory of training in which every tenth step is not finite."""
   specs = (helpers.Spec((64, 64)), helpers.Spec((64,)))
   make = wrap(dynamic(2.0**15, 5), lambda: tf1.train.AdamOptimizer(0.001))
   with helpers.Trainer(mode, make, specs) as trainer:

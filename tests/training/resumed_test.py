@@ -14,10 +14,7 @@ tf1 = tf.compat.v1
 def train(mode, folder, until):
   """Trains until a number of runs, and yields the state after each run.
 
-  Args:
-    mode: The mode of the graph.
-    folder: The folder to resume from and to save checkpoints to.
-    until: The number of runs, including those of earlier sessions.
+  Runs of earlier sessions count.
   """
   with helpers.mode_scope(mode):
     x = tf1.placeholder(tf.float32, [8, 4])
