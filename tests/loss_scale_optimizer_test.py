@@ -740,27 +740,14 @@ def test_function_in_a_graph_of_tensorflow_1():
     assert not session.run(bad)
 
 
-@pytest.mark.parametrize("kind", ["eager", "function"])
 @pytest.mark.parametrize("fixed", [False, True])
-def test_replicas(kind, fixed):
-  strategy = helpers.two_replicas()
-  with strategy.scope():
-    variable = tf.Variable([1.0, 2.0])
-    loss_scale = 8 if fixed else tfl.DynamicLossScale(8, 2)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(sgd(), loss_scale)
-
-  def on_replica(bad):
-    factor = helpers.factor_of_replica(bad)
-    opt.minimize(lambda: tf.reduce_sum(variable * factor), var_list=[variable])
-
-  def step(bad):
-    strategy.run(on_replica, (bad,))
-    return opt.last_step_applied
-
-  if kind == "function":
-    step = tf.function(step, autograph=False)
-  for bad in (False, True, False, True):
-    assert bool(step(tf.constant(bad))) == (fixed or not bad)
+def test_replicas(fixed):
+  make, strategy = wrap(8 if fixed else dynamic(8, 2)), helpers.two_replicas()
+  with Trainer("eager", make, strategy=strategy) as trainer:
+    for grad in (1.0, _INF, 1.0, _INF):
+      trainer.step(grad)
+      applied = trainer.opt.last_step_applied
+      assert bool(applied) == (fixed or math.isfinite(grad))
 
 
 # Bypassed scaling ----------------------------------------------------------

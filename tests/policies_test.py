@@ -6,7 +6,6 @@ Its checkpoints are exchanged with other loss scales.
 
 from __future__ import annotations
 
-import concurrent.futures
 import inspect
 import itertools
 import math
@@ -235,17 +234,6 @@ def test_gradients_at_fault_without_names():
   with pytest.raises(tf.errors.InvalidArgumentError, match="at fault: grad"):
     policy.update([slices])
   assert policy.skipped_steps.numpy() == 0
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("mode", GRAPH_MODES)
-def test_threads_of_a_session_count_all_skipped_steps(mode):
-  make = lambda: policies.GrowthBackoff(hysteresis=1000)  # noqa: E731
-  with Training(make, mode) as training:
-    training.step(1.0)  # Threads build no op.
-    with concurrent.futures.ThreadPoolExecutor(6) as threads:
-      list(threads.map(training.step, [1.0, INF] * 200))
-    assert training.read_state()["skipped_steps"] == 200
 
 
 @pytest.mark.any_release

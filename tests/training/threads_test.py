@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
+from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 
@@ -30,12 +31,17 @@ def managed(period=10**6):
   )
 
 
+def policy():
+  loss_scale = policies.GrowthBackoff(hysteresis=1000)
+  return loss_scale, lambda grads: loss_scale.update(grads)[0]
+
+
 COUNTERS = [(dynamic, "good_steps", 1.0), (managed, "good_steps", 1.0)]
-COUNTERS += [(managed, "bad_steps", np.inf)]
+COUNTERS += [(managed, "bad_steps", np.inf), (policy, "skipped_steps", np.inf)]
 
 
 @pytest.mark.parametrize(
-  ("mode", "counter"), helpers.pairs(GRAPH_MODES, range(3))
+  ("mode", "counter"), helpers.pairs(GRAPH_MODES, range(len(COUNTERS)))
 )
 def test_no_step_goes_uncounted_on_a_server(mode, counter):
   """Checks workers of a parameter server, each with its own session."""
