@@ -49,6 +49,10 @@ _MISTAKES = [
   (lambda: _wrap("1024"), "did you mean the number 1024, without"),
   (lambda: tfl.get({"initial_loss_scal": 8}), "mean 'initial_loss_scale'?"),
   (
+    lambda: tfl.get({"class_name": "FixedLossScal", "config": {"x": 1}}),
+    "did you mean 'FixedLossScale'?",
+  ),
+  (
     lambda: policies.GrowthBackoff(refill=("backof", "growth")),
     "did you mean 'backoff'?",
   ),
