@@ -9,8 +9,9 @@ export PYTHON
 demo: venv
 	"$(VENV)/bin/python" examples/resume_digits.py
 
+# ARGS goes to pytest.
 test: venv
-	tools/test.sh "$(VENV)" -m "not thorough and not machines"
+	tools/test.sh "$(VENV)" -m "not thorough and not machines" $(ARGS)
 
 machines:
 	tools/machines.sh .venv-machines

@@ -3,9 +3,14 @@
 
 from collections.abc import Iterator
 import gc
+import sys
 from typing import Any
 
 import pytest
+
+# Or each process would compile TensorFlow's modules and the tests anew, for ten
+# seconds.
+sys.dont_write_bytecode = False
 
 # Of a test's random seeds, `make test` takes so many.
 _SEEDS = 2

@@ -19,21 +19,12 @@ _BIG = float(np.finfo(np.float32).max)
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 def test_scale_keeps_the_dtype_of_the_loss(dtype):
   loss = tf.constant([1.5, -2.0], dtype)
-  scaled = gradients.scale(loss, tf.constant(8.0))
-  assert scaled.dtype == dtype
-  assert tf.cast(scaled, tf.float32).numpy().tolist() == [12.0, -16.0]
-
-
-def test_scale_of_a_function_calls_it_when_called():
   calls = []
-
-  def loss():
-    calls.append(1)
-    return tf.constant(3.0)
-
-  scaled = gradients.scale(loss, tf.constant(8.0))
+  scaled = gradients.scale(lambda: calls.append(1) or loss, tf.constant(8.0))
   assert not calls
-  assert float(scaled()) == 24
+  for value in (scaled(), gradients.scale(loss, tf.constant(8.0))):
+    assert value.dtype == dtype
+    assert tf.cast(value, tf.float32).numpy().tolist() == [12.0, -16.0]
   assert calls == [1]
 
 
@@ -48,19 +39,17 @@ def test_unscale_keeps_dtypes(dtype):
   assert tf.cast(grad, tf.complex64).numpy().tolist() == [1, -2]
 
 
-def test_unscale_in_float16_does_not_lose_the_reciprocal():
-  # In float16 both 2**25 and its reciprocal are out of range.
-  (grad,) = gradients.unscale(
-    [tf.constant([2.0**14], tf.float16)], tf.constant(2.0**25)
-  )
-  assert grad.numpy().tolist() == [2.0**-11]
-
-
-def test_unscale_in_float64_is_exact_to_float64():
-  (grad,) = gradients.unscale(
-    [tf.constant([1.0], tf.float64)], tf.constant(3.0)
-  )
-  assert grad.numpy()[0] == pytest.approx(1 / 3, rel=1e-15)
+@pytest.mark.parametrize(
+  ("dtype", "grad", "scale", "expected"),
+  [
+    # In float16 both 2**25 and its reciprocal are out of range.
+    (tf.float16, 2.0**14, 2.0**25, 2.0**-11),
+    (tf.float64, 1.0, 3.0, pytest.approx(1 / 3, rel=1e-15)),
+  ],
+)
+def test_unscale_is_exact(dtype, grad, scale, expected):
+  (grad,) = gradients.unscale([tf.constant(grad, dtype)], tf.constant(scale))
+  assert grad.numpy() == expected
 
 
 def test_a_penalty_of_an_unscaled_gradient_trains():
@@ -321,7 +310,3 @@ def test_a_half_precision_graph_trains_as_a_float32_one(dtype):
   for one, other in zip(expected, found):
     np.testing.assert_allclose(other, one, atol=tolerance)
     assert not np.array_equal(other, one)  # It did compute in `dtype`.
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -90,33 +90,33 @@ def test_trains():
     assert session.run(v) == [3]
 
 
-@pytest.mark.parametrize("opt", [1, None, "sgd", tf1.train.AdamOptimizer])
-def test_refuses_what_is_no_optimizer(opt):
-  with pytest.raises(
-    ValueError,
-    match=r'"opt" must be an instance of a tf.train.Optimizer or a '
-    r"tf.keras.optimizers.Optimizer, but got",
-  ):
-    tfl.enable_mixed_precision_graph_rewrite(opt)
-  assert not is_on()
+_NO_OPTIMIZER = (
+  r'"opt" must be an instance of a tf.train.Optimizer or a '
+  r"tf.keras.optimizers.Optimizer, but got"
+)
+_WRAPPED = (
+  '"opt" must not already be an instance of a MixedPrecisionLossScaleOptimizer'
+)
 
 
-@pytest.mark.parametrize("module", [tfl, helpers.OWN], ids=["ours", "own"])
-def test_refuses_a_wrapped_optimizer(module):
-  opt = module.MixedPrecisionLossScaleOptimizer(sgd(), 8)
-  with pytest.raises(
-    ValueError,
-    match='"opt" must not already be an instance of a '
-    "MixedPrecisionLossScaleOptimizer",
-  ):
-    tfl.enable_mixed_precision_graph_rewrite(opt)
-  assert not is_on()
-
-
-@pytest.mark.parametrize("loss_scale", [None, "static", 0, True])
-def test_refuses_a_bad_loss_scale(loss_scale):
-  with pytest.raises(ValueError):
-    tfl.enable_mixed_precision_graph_rewrite(sgd(), loss_scale)
+@pytest.mark.parametrize(
+  ("make", "loss_scale", "message"),
+  [
+    *((lambda x=x: x, 8, _NO_OPTIMIZER) for x in (1, None, "sgd")),
+    (lambda: tf1.train.AdamOptimizer, 8, _NO_OPTIMIZER),
+    *(
+      (lambda m=m: m.MixedPrecisionLossScaleOptimizer(sgd(), 8), 8, _WRAPPED)
+      for m in (tfl, helpers.OWN)
+    ),
+    *(
+      (sgd, loss_scale, "loss.scale")
+      for loss_scale in (None, "static", 0, True)
+    ),
+  ],
+)
+def test_refuses(make, loss_scale, message):
+  with pytest.raises(ValueError, match=message):
+    tfl.enable_mixed_precision_graph_rewrite(make(), loss_scale)
   assert not is_on()
 
 
@@ -139,18 +139,17 @@ def test_nothing_is_on_when_the_options_cannot_be_set(monkeypatch):
   assert not is_on()
 
 
-def test_warns_of_sessions_that_exist(warnings):
+def test_warnings(warnings):
+  tfl.enable_mixed_precision_graph_rewrite(sgd())
+  assert not warnings()
+  with tf.Graph().as_default(), tf1.Session():
+    tfl.disable_mixed_precision_graph_rewrite()
   with tf.Graph().as_default(), tf1.Session():
     tfl.enable_mixed_precision_graph_rewrite(sgd())
   assert set(warnings()) == {
     "You already have existing Sessions that do not use mixed precision. "
     "enable_mixed_precision_graph_rewrite() will not affect these Sessions."
   }
-
-
-def test_does_not_warn_without_sessions(warnings):
-  tfl.enable_mixed_precision_graph_rewrite(sgd())
-  assert not warnings()
 
 
 def test_warns_when_it_is_off_already(warnings):
@@ -222,7 +221,3 @@ def test_families_of_tensorflow_get_its_loss_scales():
       "multiplier": 6,
     }
     assert helpers.variable_names() == ["current_loss_scale", "good_steps"]
-
-
-if __name__ == "__main__":
-  helpers.main()

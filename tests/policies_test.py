@@ -6,7 +6,6 @@ Its checkpoints are exchanged with other loss scales.
 
 from __future__ import annotations
 
-import concurrent.futures
 import inspect
 import itertools
 import math
@@ -57,10 +56,6 @@ class Training(helpers.Trainer):
     super().step([given, 1.0, 1.0], 1.0)
     return self.loss_scale
 
-  def steps(self, given):
-    """Runs steps; returns the scale after each."""
-    return [self.step(each) for each in given]
-
   def read_state(self):
     """Returns the values of the loss scale's weights."""
     state = self.state()
@@ -75,61 +70,37 @@ class Training(helpers.Trainer):
     }
 
 
-def find_states(arguments, gradients):
-  """Returns the scales and the states that the oracle has after each step."""
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_arguments_follow_the_rule(mode, replicas, seed):
+  rng = random.Random(f"{mode} {replicas} {seed}")
+  arguments = oracle.draw_arguments(rng)
+  gradients = oracle.draw_gradients(rng, 40 if replicas == 1 else 15)
+  make = lambda: policies.GrowthBackoff(**arguments)  # noqa: E731
+  config, strategy = random_optimizers.session_config(rng), None
+  if replicas == 2:  # The session must have both devices.
+    config, strategy = None, helpers.two_replicas()
   states = oracle.Rule(**arguments).run(map(math.isfinite, gradients))
-  return (
-    [state.current_loss_scale for state in states],
-    [state._asdict() for state in states],
-  )
+  with Training(make, mode, strategy, config) as training:
+    for gradient, state in zip(gradients, states):
+      assert training.step(gradient) == state.current_loss_scale
+      assert training.read_state() == state._asdict()
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", range(5))
-def test_random_arguments_follow_the_rule(mode, seed):
-  rng = random.Random(f"{mode} {seed}")
-  arguments = oracle.draw_arguments(rng)
-  gradients = oracle.draw_gradients(rng, 40)
-  make = lambda: policies.GrowthBackoff(**arguments)  # noqa: E731
-  config = random_optimizers.session_config(rng)
-  with Training(make, mode, config=config) as training:
-    scales, states = find_states(arguments, gradients)
-    for gradient, scale, state in zip(gradients, scales, states):
-      assert training.step(gradient) == scale
-      assert training.read_state() == state
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", range(2))
-def test_replicas_follow_the_rule_together(mode, seed):
-  rng = random.Random(f"replicas {mode} {seed}")
-  arguments = oracle.draw_arguments(rng)
-  gradients = oracle.draw_gradients(rng, 15)
-  make = lambda: policies.GrowthBackoff(**arguments)  # noqa: E731
-  with Training(make, mode, helpers.two_replicas()) as training:
-    scales, states = find_states(arguments, gradients)
-    assert training.steps(gradients) == scales
-    assert training.read_state() == states[-1]
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("mode", MODES)
-def test_the_default_is_the_rule_of_dynamic_loss_scale(mode):
-  rng = random.Random(mode)
-  gradients = oracle.draw_gradients(rng, 60)
-  arguments = {"initial_loss_scale": 2.0**125}
-  with Training(
-    lambda: tfl.DynamicLossScale(increment_period=2, **arguments), mode
-  ) as training:
-    scales = training.steps(gradients)
-    variables = training.read_variables()
-  with Training(
-    lambda: policies.GrowthBackoff(growth_interval=2, **arguments), mode
-  ) as training:
-    assert training.steps(gradients) == scales
-    assert training.read_variables() == variables
+def test_the_default_is_the_rule_of_dynamic_loss_scale():
+  gradients = oracle.draw_gradients(random.Random(1), 60)
+  found = []
+  for make in (
+    lambda: tfl.DynamicLossScale(2.0**125, increment_period=2),
+    lambda: policies.GrowthBackoff(2.0**125, growth_interval=2),
+  ):
+    with Training(make, "function") as training:
+      scales = [training.step(each) for each in gradients]
+      found.append((scales, training.read_variables()))
+  assert found[0] == found[1]
 
 
 @settings(max_examples=40, deadline=None)
@@ -182,7 +153,8 @@ def test_failing_at_the_minimum(mode, replicas):
     mode,
     strategy,
   ) as training:
-    assert training.steps([1.0, INF, INF]) == [4.0, 4.0, 2.0]
+    scales = [training.step(each) for each in (1.0, INF, INF)]
+    assert scales == [4.0, 4.0, 2.0]
     before = training.read_state(), training.read_variables()
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
       training.step(math.nan)
@@ -194,23 +166,6 @@ def test_failing_at_the_minimum(mode, replicas):
     assert training.step(1.0) == 2.0  # The run can go on.
 
 
-def make_compiled(kind, step):
-  """Returns a function that XLA compiles, and that takes steps."""
-  inner = tf.function(step, autograph=False) if kind == "nested" else step
-
-  def run(x):
-    if kind == "loop":
-      tf.while_loop(lambda i: i < 1, lambda i: take(i, x), [0])
-    else:
-      inner(x)
-
-  def take(i, x):
-    step(x)
-    return [i + 1]
-
-  return tf.function(run, jit_compile=True, autograph=False)
-
-
 @pytest.mark.parametrize("kind", ["direct", "nested", "loop"])
 @pytest.mark.parametrize("hysteresis", [1, 2])
 def test_xla_does_not_fail_at_the_minimum(kind, hysteresis, caplog):
@@ -218,16 +173,24 @@ def test_xla_does_not_fail_at_the_minimum(kind, hysteresis, caplog):
     4.0, min_loss_scale=2.0, at_minimum="raise", hysteresis=hysteresis
   )
   w = tf.Variable([1.0, 2.0])
-  opt = tfl.MixedPrecisionLossScaleOptimizer(
-    tf.compat.v1.train.MomentumOptimizer(0.5, 0.9), policy
-  )
+  opt = wrap(policy, lambda: tf1.train.MomentumOptimizer(0.5, 0.9))()
 
   def step(x):
     opt.minimize(lambda: tf.reduce_sum(w * x), var_list=[w])
 
-  run = make_compiled(kind, step)
+  def take(i, x):
+    step(x)
+    return [i + 1]
+
+  body = {
+    "direct": step,
+    "nested": tf.function(step, autograph=False),
+    "loop": lambda x: tf.while_loop(lambda i: i < 1, lambda i: take(i, x), [0]),
+  }[kind]
+  run = tf.function(
+    lambda x: body(x) and None, jit_compile=True, autograph=False
+  )
   run(tf.constant(1.0))
-  np.testing.assert_array_equal(w, [0.5, 1.5])
   for _ in range(9):
     run(tf.constant(INF))
   np.testing.assert_array_equal(w, [0.5, 1.5])
@@ -243,12 +206,10 @@ def test_xla_does_not_fail_at_the_minimum(kind, hysteresis, caplog):
 
 def test_xla_in_a_session():
   with tf.Graph().as_default():
-    x = tf.compat.v1.placeholder(tf.float32, [])
-    w = tf.compat.v1.get_variable("w", initializer=1.0, use_resource=True)
+    x = tf1.placeholder(tf.float32, [])
+    w = tf1.get_variable("w", initializer=1.0, use_resource=True)
     policy = policies.GrowthBackoff(1.0, at_minimum="raise")
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf.compat.v1.train.GradientDescentOptimizer(0.5), policy
-    )
+    opt = wrap(policy)()
 
     @tf.function(jit_compile=True, autograph=False)
     def step(x):
@@ -256,8 +217,8 @@ def test_xla_in_a_session():
       return tf.identity(x)
 
     done = step(x)
-    with tf.compat.v1.Session() as session:
-      session.run(tf.compat.v1.global_variables_initializer())
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
       for value in (1.0, INF, INF):
         session.run(done, {x: value})
       assert session.run([w, policy.skipped_steps]) == [0.5, 2]
@@ -273,17 +234,6 @@ def test_gradients_at_fault_without_names():
   with pytest.raises(tf.errors.InvalidArgumentError, match="at fault: grad"):
     policy.update([slices])
   assert policy.skipped_steps.numpy() == 0
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("mode", GRAPH_MODES)
-def test_threads_of_a_session_count_all_skipped_steps(mode):
-  make = lambda: policies.GrowthBackoff(hysteresis=1000)  # noqa: E731
-  with Training(make, mode) as training:
-    training.step(1.0)  # Threads build no op.
-    with concurrent.futures.ThreadPoolExecutor(6) as threads:
-      list(threads.map(training.step, [1.0, INF] * 200))
-    assert training.read_state()["skipped_steps"] == 200
 
 
 @pytest.mark.any_release
@@ -407,7 +357,6 @@ _SCHEDULES = {
     *[("x", n) for n in range(15, -1, -1)],
     ("x", 0),
   ],
-  "Keras 3": [(1999, 15), (1, 16), *[("x", n) for n in range(15, -9, -1)]],
   "Flax": [("x", 15), (2000, 15), (1, 16), (2000, 16), (1, 17)],
   "jmp": [
     (1999, 15),
@@ -424,7 +373,7 @@ _SCHEDULES = {
 )
 def test_the_page_has_the_rules_of_other_systems(system, code):
   policy = eval(code.strip("`"), {"GrowthBackoff": policies.GrowthBackoff})
-  if system == "tf.contrib":  # contrib_test.py compares with the manager.
+  if system in ("tf.contrib", "Keras 3"):  # Others compare with these.
     return
   for i, (step, power) in enumerate(_SCHEDULES[system]):
     if power == "fails":
@@ -464,79 +413,37 @@ def test_the_rule_of_keras_3_is_that_of_keras_itself(interval):
 _COUNTS = ("spent_hysteresis", "overflows", "steps_to_overflow")
 
 
-class Program:
-  """A Session program that trains `w` with a loss scale, in a new graph."""
+class Program(helpers.Trainer):
+  """A Session program with a loss scale or a manager, and with a saver."""
 
-  def __init__(self, make, mode="graph_v1", scope=None):
-    self._scope = helpers.mode_scope(mode)
-    with self._scope as graph, tf1.variable_scope(scope or ""):
-      self.given = tf1.placeholder(tf.float32, [])
-      self.w = tf1.get_variable("w", initializer=1.0, use_resource=True)
-      self.step = tf1.train.get_or_create_global_step()
-      with tf1.name_scope(f"{scope}/" if scope else None):
-        self.scale = make()
-      wrapper = tfl.MixedPrecisionLossScaleOptimizer
+  def __init__(self, make, mode="graph_v1"):
+    def make_optimizer():
+      self.scale, adam = make(), tf1.train.AdamOptimizer(0.1)
       if isinstance(self.scale, contrib.LossScaleManager):
-        wrapper = contrib.LossScaleOptimizer
-      self.opt = wrapper(tf1.train.AdamOptimizer(0.1), self.scale)
-      self.train = self.opt.minimize(self.given * self.w, self.step)
-      self.saver = checkpoint.Saver()
-      initialize = tf1.global_variables_initializer()
-    self.session = tf1.Session(graph=graph)
-    self.session.run(initialize)
+        return contrib.LossScaleOptimizer(adam, self.scale)
+      return tfl.MixedPrecisionLossScaleOptimizer(adam, self.scale)
 
-  def run(self, given):
+    super().__init__(mode, make_optimizer, (helpers.Spec(()),))
+    self.saver = checkpoint.Saver()
+    self._stack.close()
+
+  def run(self, *given):
     for each in given:
-      self.session.run(self.train, {self.given: each})
+      self.step(each)
     return self
 
-  def save(self, folder, name="model"):
-    with self.session.graph.as_default():
-      return self.saver.save(self.session, str(folder / name))
+  def save_names(self, path):
+    with self.graph.as_default():
+      return self.saver.save(self.session, str(path / "model"))
 
-  def restore(self, path):
-    with self.session.graph.as_default():
+  def restore_names(self, path):
+    with self.graph.as_default():
       self.saver.restore(self.session, path)
     return self
 
-  def restore_objects(self, path, **arguments):
-    return checkpoint.restore(
-      self.session, path, {"opt": self.opt, "w": self.w}, **arguments
-    )
-
-  def save_objects(self, folder):
-    with self.session.as_default(), self.session.graph.as_default():
-      saved = tf.train.Checkpoint(opt=self.opt, w=self.w)
-      return saved.write(str(folder / "objects"))
-
-  def state(self):
-    variables = self.session.graph.get_collection("variables")
-    values = self.session.run(variables)
-    return {
-      variable.name.split(":")[0]: value.item()
-      for variable, value in zip(variables, values)
-    }
-
-
-def draw(seed):
-  rng = random.Random(seed)
-  arguments = oracle.draw_arguments(rng)
-  make = lambda: policies.GrowthBackoff(**arguments)  # noqa: E731
-  return make, oracle.draw_gradients(rng, 24)
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("mode", GRAPH_MODES)
-def test_saved_and_restored_at_any_step(tmp_path, mode):
-  make, given = draw(mode)
-  program, again = Program(make, mode), Program(make, mode)
-  early = program.run(given[:5]).save(tmp_path, "early")
-  late = program.run(given[5:17]).save(tmp_path, "late")
-  whole = program.run(given[17:]).state()
-  for step, path in ((5, early), (17, late)):
-    again.restore(path)
-    assert again.saver.last_report is None  # All names are equal.
-    assert again.run(given[step:]).state() == whole
+  def read(self, *names):
+    state = self.state()
+    return [state[name].item() for name in names]
 
 
 @pytest.mark.any_release
@@ -545,20 +452,17 @@ def test_saved_and_restored_at_any_step(tmp_path, mode):
 )
 def test_from_dynamic_loss_scale_and_back(tmp_path, old, new):
   dynamic = Program(lambda: tfl.DynamicLossScale(64, 3), old)
-  path = dynamic.run([1.0, INF, 1.0, 1.0]).save(tmp_path)
+  path = dynamic.run(1.0, INF, 1.0, 1.0).save_names(tmp_path)
   policy = Program(lambda: policies.GrowthBackoff(8, growth_interval=3), new)
-  policy.restore(path)
+  policy.restore_names(path)
   report = policy.saver.last_report
   assert set(report.initialized) == {*_COUNTS, "skipped_steps"}
   assert "no such variable" in report.initialized["skipped_steps"]
-  state = policy.state()
-  assert (state["current_loss_scale"], state["good_steps"]) == (32, 2)
-  assert state["global_step"] == 3
-  policy.run([1.0, 1.0])
-  path = policy.save(tmp_path, "policy")
-  back = Program(lambda: tfl.DynamicLossScale(8, 3), old).restore(path)
-  dynamic.run([1.0, 1.0])
-  assert back.state() == dynamic.state()
+  names = ("current_loss_scale", "good_steps", "global_step")
+  assert policy.read(*names) == [32, 2, 3]
+  path = policy.run(1.0, 1.0).save_names(tmp_path)
+  back = Program(lambda: tfl.DynamicLossScale(8, 3), old).restore_names(path)
+  helpers.assert_same_state(back.state(), dynamic.run(1.0, 1.0).state())
 
 
 @pytest.mark.any_release
@@ -567,56 +471,53 @@ def test_from_contrib(tmp_path, by_object):
   def make():
     return contrib.ExponentialUpdateLossScaleManager(64.0, 3, 3, 2, 0.5)
 
-  manager = make()
-  old = Program(make).run([1.0, INF, 1.0, INF, 1.0])
-  policy = Program(manager.to_loss_scale)
+  old = Program(make).run(1.0, INF, 1.0, INF, 1.0)
+  policy = Program(old.scale.to_loss_scale)
   if by_object:
-    policy.restore_objects(old.save_objects(tmp_path))
+    objects = {"opt": policy.opt, "v0": policy.variables[0]}
+    path = old.save(tmp_path / "objects")
+    checkpoint.restore(policy.session, path, objects)
   else:
-    policy.restore(old.save(tmp_path))
-  assert policy.state()["spent_hysteresis"] == 2
+    policy.restore_names(old.save_names(tmp_path))
+  names = ("current_loss_scale", "spent_hysteresis")
+  assert policy.read("spent_hysteresis") == [2]
   for each in ([INF], [1.0, 1.0, 1.0], [INF, INF]):
-    old.run(each)
-    policy.run(each)
-    assert policy.state()["current_loss_scale"] == old.state()["loss_scale"]
-    assert policy.state()["spent_hysteresis"] == old.state()["bad_steps"]
+    found = old.run(*each).read("loss_scale", "bad_steps")
+    assert policy.run(*each).read(*names) == found
 
 
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_another_policy_goes_on(tmp_path, mode):
-  old = Program(
-    lambda: policies.GrowthBackoff(2.0**16, growth_interval=100), mode
-  )
-  path = old.run([1.0] * 5 + [INF] * 2 + [1.0] * 3).save(tmp_path)
+  make = lambda: policies.GrowthBackoff(2.0**16, growth_interval=100)  # noqa: E731
+  old = Program(make, mode).run(*[1.0] * 5, INF, INF, 1.0, 1.0, 1.0)
   new = Program(
     lambda: policies.GrowthBackoff(
       2.0**20, growth_interval=3, hysteresis=2, min_loss_scale=2.0**18
     ),
     mode,
   )
-  with new.session.graph.as_default():
+  with new.graph.as_default():
     scale = new.scale()
-  new.restore(path)
+  new.restore_names(old.save_names(tmp_path))
   assert new.saver.last_report is None
-  assert new.state()["good_steps"] == 3
-  assert new.state()["skipped_steps"] == 2
-  assert new.state()["current_loss_scale"] == 2.0**14
-  assert new.session.run(scale) == 2.0**18  # The new floor holds at once.
-  new.run([1.0])  # The interval is over, since it is shorter now.
-  assert new.session.run(scale) == 2.0**19
-  new.run([INF])
-  assert new.session.run(scale) == 2.0**19  # The new hysteresis.
-  new.run([INF])
-  assert new.session.run(scale) == 2.0**18
+  names = ("current_loss_scale", "good_steps", "skipped_steps")
+  assert new.read(*names) == [2.0**14, 3, 2]
+  assert new.value(scale) == 2.0**18  # The new floor holds at once.
+  new.run(1.0)  # The interval is over, since it is shorter now.
+  assert new.value(scale) == 2.0**19
+  new.run(INF)
+  assert new.value(scale) == 2.0**19  # The new hysteresis.
+  new.run(INF)
+  assert new.value(scale) == 2.0**18
 
 
 @pytest.mark.any_release
 @pytest.mark.parametrize("by_object", [False, True])
 def test_described(tmp_path, by_object):
   policy = Program(lambda: policies.GrowthBackoff(64.0, hysteresis=3))
-  policy.run([1.0, INF, INF, 1.0])
-  save = policy.save_objects if by_object else policy.save
+  policy.run(1.0, INF, INF, 1.0)
+  save = policy.save if by_object else policy.save_names
   (state,) = checkpoint.describe(save(tmp_path)).loss_scales
   assert (state.value, state.good_steps) == (64, 1)
   assert (state.bad_steps, state.skipped_steps) == (2, 2)
@@ -624,40 +525,25 @@ def test_described(tmp_path, by_object):
 
 
 @pytest.mark.any_release
-def test_reset(tmp_path):
-  policy = Program(policies.GrowthBackoff).run([1.0, INF, INF, 1.0])
-  path = policy.save(tmp_path)
+def test_converted(tmp_path):
+  policy = Program(lambda: policies.GrowthBackoff(64.0))
+  path = policy.run(1.0, INF, 1.0).save_names(tmp_path)
   new = str(tmp_path / "reset")
   checkpoint.convert(path, new, to="saver", set_loss_scale=2.0**10)
-  again = Program(policies.GrowthBackoff).restore(new)
-  state = again.state()
+  state = Program(policies.GrowthBackoff).restore_names(new).state()
   assert state["current_loss_scale"] == 2.0**10
   assert not any(
     state[name] for name in ("good_steps", "skipped_steps", *_COUNTS)
   )
-  expected = policies.GrowthBackoff(2.0**10)
-  for each in (INF, 1.0):
-    again.run([each])
-    expected.update([tf.constant(each)])
-    scale = again.state()["current_loss_scale"]
-    assert scale == expected.current_loss_scale.numpy()
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("to", ["fp32", "contrib"])
-def test_converted_to_apis_without_policies(tmp_path, to):
-  policy = Program(lambda: policies.GrowthBackoff(64.0))
-  path = policy.run([1.0, INF, 1.0]).save(tmp_path)
-  new = str(tmp_path / "new")
-  done = checkpoint.convert(path, new, to=to)
-  assert {"skipped_steps", *_COUNTS} <= set(done.dropped)
-  names = set(checkpoint_contents.contents(new))
-  assert names.isdisjoint(["skipped_steps", *_COUNTS])
-  if to == "contrib":
-    manager = contrib.ExponentialUpdateLossScaleManager
-    old = Program(lambda: manager(8.0, 10))
-    old.restore(new)
-    assert old.state()["loss_scale"] == 32
+  for to in ("fp32", "contrib"):  # These have no policies.
+    new = str(tmp_path / to)
+    done = checkpoint.convert(path, new, to=to)
+    assert {"skipped_steps", *_COUNTS} <= set(done.dropped)
+    names = set(checkpoint_contents.contents(new))
+    assert names.isdisjoint(["skipped_steps", *_COUNTS])
+  manager = contrib.ExponentialUpdateLossScaleManager
+  old = Program(lambda: manager(8.0, 10)).restore_names(new)
+  assert old.read("loss_scale") == [32]
 
 
 @pytest.mark.any_release
@@ -667,15 +553,14 @@ def test_a_users_variables_of_such_names(tmp_path):
       tf1.get_variable(name, initializer=np.int64(7), use_resource=True)
     return tfl.DynamicLossScale(8.0)
 
-  old = Program(make).run([1.0])
-  path = old.save(tmp_path)
+  path = Program(make).run(1.0).save_names(tmp_path)
   new = Program(make)
-  new.session.run(new.session.graph.get_operation_by_name("w/Assign"))
-  new.restore(path)
-  assert new.state() == old.state()
+  users = [
+    v for v in new.graph.get_collection("variables") if v.name[0] in "so"
+  ]
+  with new.graph.as_default():
+    new.session.run([v.assign(0) for v in users])
+  new.restore_names(path)
+  assert new.session.run(users) == [7, 7]
   (state,) = checkpoint.describe(path).loss_scales
   assert state.skipped_steps is None
-
-
-if __name__ == "__main__":
-  helpers.main()

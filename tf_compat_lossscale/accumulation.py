@@ -325,17 +325,27 @@ class _Window(tf.compat.v1.train.Optimizer):
 
   def _create_sum(self, var: Any) -> Any:
     """Returns a new sum; creates the number of micro-batches, too."""
-    dtype = var.dtype.base_dtype
     if self.find_count() is None:
       with tf.compat.v1.name_scope("accumulation"):
         self._create_non_slot_variable(np.int64(0), _COUNT, var)
+    zeros = tf.compat.v1.zeros_initializer()
     return self._get_or_make_slot_with_initializer(
-      var,
-      tf.compat.v1.zeros_initializer(),
-      var.shape,
-      tf.float32 if dtype in _HALF else dtype,
-      _SUM,
-      _SUM,
+      var, zeros, var.shape, var.dtype, _SUM, _SUM
+    )
+
+  def _get_or_make_slot_with_initializer(
+    self,
+    var: Any,
+    initializer: Any,
+    shape: Any,
+    dtype: Any,
+    *args: Any,
+    **kw: Any,
+  ) -> Any:
+    """Returns a sum of float32 or wider, also if a restore creates it."""
+    dtype = tf.float32 if dtype.base_dtype in _HALF else dtype.base_dtype
+    return super()._get_or_make_slot_with_initializer(
+      var, initializer, shape, dtype, *args, **kw
     )
 
   def add(self, sums: _Sums, pairs: Iterable[tuple[Any, Any]]) -> tf.Tensor:

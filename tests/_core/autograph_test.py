@@ -144,7 +144,3 @@ def test_functions_of_the_program_are_rewritten(kind, calls):
   assert program.seen == functions
   # Of the package itself, nothing is.
   assert program.frames == functions | {"train"}
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -9,6 +9,8 @@ from helpers import INNER
 from helpers import OWN
 import numpy as np
 import pytest
+from scaled_optimizers import dynamic
+from scaled_optimizers import wrap
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -39,9 +41,7 @@ def test_accumulation_applies_in_a_cond(mode, inner, fixed):
       "total", [2], initializer=tf1.zeros_initializer(), use_resource=True
     )
     step = tf1.train.get_or_create_global_step()
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      INNER[inner](), 16.0 if fixed else tfl.DynamicLossScale(8, 2)
-    )
+    opt = wrap(16.0 if fixed else dynamic(8, 2), INNER[inner])()
     g = tf1.placeholder(tf.float32, [2])
     ((grad, _),) = opt.compute_gradients(tf.reduce_sum(v * g), [v])
     accumulate = total.assign_add(grad)
@@ -77,9 +77,7 @@ def test_accumulation_applies_in_a_cond(mode, inner, fixed):
 def test_steps_in_a_while_loop(mode, inner):
   with helpers.mode_scope(mode) as graph, tf1.Session() as session:
     v = tf1.get_variable("v", initializer=[0.0], use_resource=True)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      INNER[inner](), tfl.DynamicLossScale(8, 2)
-    )
+    opt = wrap(dynamic(8, 2), INNER[inner])()
     fed = tf1.placeholder(tf.float32, [None])
 
     def body(i):
@@ -136,9 +134,7 @@ def test_what_is_left_out_does_not_happen(mode, use_resource):
     v = tf1.get_variable("v", initializer=[80.0], use_resource=use_resource)
     g = tf1.placeholder(tf.float32, [1])
     step = tf1.train.get_or_create_global_step()
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      _Winding(calls), tfl.DynamicLossScale(8, 2)
-    )
+    opt = wrap(dynamic(8, 2), lambda: _Winding(calls))()
     train = opt.minimize(v * g, global_step=step)
     session.run(tf1.global_variables_initializer())
     for grad, value, steps in (
@@ -227,12 +223,9 @@ def test_known_gradients_leave_names_as_tensorflow_has_them(
   assert results[0] == results[1]
 
 
-@pytest.mark.thorough
 def test_accumulation_in_a_function():
   v, total = tf.Variable([2.0]), tf.Variable([0.0])
-  opt = tfl.MixedPrecisionLossScaleOptimizer(
-    INNER["sgd"](), tfl.DynamicLossScale(8, 1)
-  )
+  opt = wrap(dynamic(8, 1), INNER["sgd"])()
 
   @tf.function
   def step(g, last):
@@ -246,7 +239,3 @@ def test_accumulation_in_a_function():
     step(tf.constant(g), tf.constant(last))
   assert v.numpy().tolist() == [0.0]
   assert float(opt.loss_scale()) == 16
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -55,7 +55,3 @@ def test_use_keras_2_too_late(monkeypatch):
   else:
     tfl.use_keras_2()
   assert "TF_USE_LEGACY_KERAS" not in os.environ
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests agreement of workers, with a second worker that the test plays."""
 
-import contextlib
 import copy
 import sys
 import types
@@ -56,63 +55,37 @@ SCALES = {
 }
 
 
-class Worker:
-  """A worker whose partner's numbers the test chooses.
+class Worker(helpers.Trainer):
+  """A worker whose partner the test plays.
 
   Attributes:
-    others: The partner's `found_inf`, a tensor.
-    calls: The number of exchanges that were built.
+    others: The partner's `found_inf`.
+    calls: The number of exchanges.
   """
 
-  def __init__(self, mode, make_scale, agrees, target="optimizer"):
-    self.calls = 0
-    with contextlib.ExitStack() as stack:
-      self.graph = stack.enter_context(helpers.mode_scope(mode))
-      self.build(mode, make_scale, agrees, target)
-      self.close = stack.pop_all().close
+  def __init__(
+    self, mode, make_scale, agrees=True, target="optimizer", replicas=1
+  ):
+    self.others, self.calls = 0.0, 0
 
-  def build(self, mode, make_scale, agrees, target):
-    self.v = tf1.Variable([1.0, 1.0], use_resource=True, name="v")
-    self.loss_scale = make_scale()
-    self.opt = wrap(self.loss_scale)
-    if agrees:
-      given = self.opt if target == "optimizer" else self.loss_scale
-      assert distributed.agree(given, self.all_reduce) is given
-    if self.graph is None:
-      self.x, self.others = tf.Variable(0.0), tf.Variable(0.0)
-      step = tf.function(self.minimize) if mode == "function" else self.minimize
-      self.run = lambda x, others: (
-        self.x.assign(x),
-        self.others.assign(others),
-        step(),
-      )
-    else:
-      self.x = tf1.placeholder(tf.float32, [])
-      self.others = tf1.placeholder(tf.float32, [])
-      op = self.minimize()
-      self.session = tf1.Session()
-      self.session.run(tf1.global_variables_initializer())
-      self.run = lambda x, others: self.session.run(
-        op, {self.x: x, self.others: others}
-      )
+    def make():
+      opt = wrap(make_scale())
+      given = opt if target == "optimizer" else opt._loss_scale
+      if agrees:
+        assert distributed.agree(given, self.all_reduce) is given
+      return opt
+
+    strategy = helpers.two_replicas() if replicas == 2 else None
+    super().__init__(mode, make, strategy=strategy)
 
   def all_reduce(self, value):
-    self.calls += 1
     assert value.dtype == tf.float32
-    return value + self.others
+    others = tf.numpy_function(self.read_others, [], tf.float32)
+    return value + tf.ensure_shape(others, [])
 
-  def minimize(self):
-    op = self.opt.minimize(
-      lambda: tf.reduce_sum(self.v * self.x), var_list=[self.v]
-    )
-    return None if self.graph is None else op
-
-  def state(self):
-    slot = self.opt.get_slot(self.v, "momentum")
-    parts = [self.v, slot, *self.loss_scale._weights.values()]
-    if self.graph is None:
-      return [x.numpy().tolist() for x in parts]
-    return [x.tolist() for x in self.session.run(parts)]
+  def read_others(self):
+    self.calls += 1
+    return np.float32(self.others)
 
 
 # Rows of own gradient, and whether the other worker's is bad.
@@ -131,52 +104,47 @@ _STEPS = [
 @pytest.mark.parametrize("mode", helpers.MODES)
 def test_any_workers_infinity_skips_the_step_of_all(mode, scale):
   """Compares with a worker that has all infinities itself."""
-  with contextlib.ExitStack() as stack:
-    states = []
-    for agrees in (True, False):
-      worker = Worker(mode, SCALES[scale], agrees)
-      stack.callback(worker.close)
+  states = []
+  for agrees in (True, False):
+    with Worker(mode, SCALES[scale], agrees) as worker:
       found = []
       for own, is_bad in _STEPS:
-        if agrees:
-          worker.run(own, float(is_bad))
-        else:
-          worker.run(_NAN if is_bad else own, 0.0)
+        worker.others = float(is_bad)
+        worker.step(_NAN if is_bad and not agrees else own)
         found.append(worker.state())
       states.append(found)
-      worker.close()
-    assert states[0] == states[1]
-    assert states[0][0][:2] == states[0][1][:2] == states[0][3][:2]
+      assert worker.calls == (len(_STEPS) if agrees else 0)
+  for state, expected in zip(*states, strict=True):
+    helpers.assert_same_state(state, expected)
+  steps = [int(state["global_step"]) for state in states[0]]
+  assert steps == [1, 1, 1, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_one_exchange_a_step(scale):
-  worker = Worker("eager", SCALES[scale], True, target="loss scale")
-  for _ in range(3):
-    worker.run(1.0, 0.0)
-  assert worker.calls == 3
-  worker.close()
+def test_the_agreement_of_a_loss_scale():
+  with Worker("eager", SCALES["dynamic"], target="loss scale") as worker:
+    worker.others = 1.0
+    worker.step(1.0)
+    assert worker.loss_scale == 4 and worker.calls == 1
 
 
 def test_a_fixed_loss_scale_exchanges_nothing():
-  worker = Worker("eager", lambda: tfl.FixedLossScale(8), True)
-  worker.run(1.0, 1.0)
-  assert worker.calls == 0
-  worker.close()
+  with Worker("eager", lambda: tfl.FixedLossScale(8)) as worker:
+    worker.step(1.0)
+    assert worker.calls == 0
 
 
 @pytest.mark.parametrize(
-  ("own", "other", "names"), [(_INF, 0.0, "v"), (1.0, 1.0, "")]
+  ("own", "other", "names"), [(_INF, 0.0, "v0"), (1.0, 1.0, "")]
 )
 def test_an_error_names_gradients_of_the_own_worker(own, other, names):
   make = lambda: policies.GrowthBackoff(  # noqa: E731
     1, min_loss_scale=1, at_minimum="raise"
   )
-  worker = Worker("eager", make, True)
   message = rf"fault: {names}\."
-  with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-    worker.run(own, other)
-  worker.close()
+  with Worker("eager", make) as worker:
+    worker.others = other
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+      worker.step(own)
 
 
 @pytest.mark.parametrize("mode", ("eager", "function"))
@@ -205,36 +173,15 @@ def test_keras(mode):
     assert not opt.last_step_applied.numpy()
 
 
-def test_replicas_agree_by_themselves():
-  """An infinity in one replica skips the step of both, as another worker's."""
-  strategy = helpers.two_replicas()
-  other = tf.Variable(0.0)
-  with strategy.scope():
-    v = tf.Variable(1.0)
-    opt = wrap(tfl.DynamicLossScale(8))
-
-  def step(bad):
-    factor = helpers.factor_of_replica(bad)
-    opt.minimize(lambda: v * factor, var_list=[v])
-
-  function = tf.function(step)
-
-  def run(bad):
-    strategy.run(function, (tf.constant(bad),))
-    values = strategy.experimental_local_results(v)
-    assert len({x.numpy() for x in values}) == 1
-    return values[0].numpy(), opt.loss_scale().numpy()
-
-  first = run(False)
-  assert first[1] == 8
-  assert run(True) == (first[0], 4)
-  distributed.agree(opt, lambda value: value + other)
-  function = tf.function(step)
-  assert run(True) == (first[0], 2)
-  other.assign(1.0)
-  assert run(False) == (first[0], 1)
-  other.assign(0.0)
-  assert run(False)[0] != first[0]
+def test_replicas_agree():
+  """Another worker's infinity skips the step of both replicas."""
+  with Worker("function", SCALES["dynamic"], replicas=2) as worker:
+    for own, others, scale in ((1, 0, 8), (_INF, 0, 4), (1, 1, 2), (1, 0, 2)):
+      before = worker.state()["v0"].tolist()
+      worker.others = others
+      worker.step(own)
+      skipped = worker.state()["v0"].tolist() == before
+      assert (skipped, worker.loss_scale) == (own == _INF or others == 1, scale)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +253,3 @@ def test_horovod_must_be_there(monkeypatch):
   opt.apply_gradients([(tf.constant(1.0), v)])
   assert v.numpy() == 1
   assert opt.loss_scale().numpy() == 4
-
-
-if __name__ == "__main__":
-  helpers.main()

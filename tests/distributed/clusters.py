@@ -23,11 +23,7 @@ def find_ports(count: int) -> list[int]:
 
 
 class Task:
-  """A process of a cluster, with its output in files.
-
-  Attributes:
-    name: The task's name, such as `worker0`.
-  """
+  """A process of a cluster, such as `worker0`, with its output in files."""
 
   def __init__(self, name: str, folder: pathlib.Path, *args: str):
     self.name = name
@@ -41,7 +37,6 @@ class Task:
     return self._out.read_text("utf-8")
 
   def read_errors(self) -> str:
-    """Returns the end of what the process has printed to standard error."""
     return self._err.read_text("utf-8", "replace")[-5000:]
 
   def find(self, key: str) -> list[Any]:
@@ -56,11 +51,7 @@ class Task:
 
 
 class Cluster:
-  """Processes that are killed at the end of a `with` statement.
-
-  Attributes:
-    tasks: The tasks by their names.
-  """
+  """Processes that are killed at the end of a `with` statement."""
 
   def __init__(self, folder: pathlib.Path):
     self.folder = folder

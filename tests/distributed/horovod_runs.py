@@ -61,10 +61,7 @@ def complete(
 ) -> tuple[int, str]:
   """Runs Python on two ranks to their end; returns the status and the output.
 
-  Args:
-    folder: The folder of the run, where ranks write their process ids.
-    *args: The arguments of Python.
-    timeout: Seconds after which all is killed and the test fails.
+  The ranks write their process ids into the folder.
   """
   command = [sys.executable, "-c", _LAUNCHER, "-np", "2", "--gloo"]
   command += ["-H", "localhost:2", sys.executable, *args]

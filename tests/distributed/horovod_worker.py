@@ -58,13 +58,6 @@ class Program:
   def __init__(
     self, mode: str, make: Callable[[], Any], initial: float = 0.0
   ) -> None:
-    """Builds the program, whose loss is the sum of gradients and variables.
-
-    Args:
-      mode: One of _MODES.
-      make: Returns the optimizer; called in the mode.
-      initial: The value of the variables at first.
-    """
     self._stack = contextlib.ExitStack()
     self._mode, self._graph = mode, None
     if mode in _GRAPH_MODES:
@@ -176,15 +169,7 @@ def train_graph(
   agrees: bool = False,
   **more: Any,
 ) -> list[list[float]]:
-  """Trains one variable in a graph of TensorFlow 1.
-
-  Args:
-    order: One of _ORDERS.
-    scale: Returns the loss scale.
-    factors: The gradient by rank and by step.
-    clip: Whether to pass clipped gradients, as a list.
-    agrees: Whether the ranks agree by `distributed.agree`.
-    **more: Arguments of `hvd.DistributedOptimizer`.
+  """Trains one variable in a graph, by gradients for each rank and step.
 
   Returns:
     For each step: the variable, the loss scale and the global step.

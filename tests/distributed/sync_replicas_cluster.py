@@ -60,13 +60,6 @@ def scale_by_name(kind, opt, window):
 def build(kind, aggregated, total, use_resource=True, window=None):
   """Builds a program with a dense and a sparse gradient.
 
-  Args:
-    kind: The kind of the optimizer.
-    aggregated: The number of gradients to aggregate.
-    total: The number of workers.
-    use_resource: Whether the variables are resource variables.
-    window: The number of micro-batches in a window, or None.
-
   Returns:
     The factor of the gradients to feed, the op of a step, the state's tensors
     (global step, dense, sparse, scale, good steps), the optimizer.
@@ -93,10 +86,6 @@ def build_barrier(index, total):
   The token that lets a worker go on says nothing of its owner: a worker that is
   fast may take its own and that of a slow one, and give two gradients to one
   step. Workers that meet after each step cannot.
-
-  Args:
-    index: The worker's number.
-    total: The number of workers.
   """
   with tf1.device("/job:ps/task:0"):
     queues = [
@@ -115,11 +104,7 @@ def draw_bad(seed, worker, steps, rate):
 
 
 def model(applied):
-  """Returns what the state must be after some steps, by NumPy.
-
-  Args:
-    applied: For each attempt, whether its gradients are finite.
-  """
+  """Returns the state after attempts of steps, applied or not, by NumPy."""
   step, scale, good = 0, 8.0, 0
   for ok in applied:
     if not ok:
@@ -136,12 +121,7 @@ def model(applied):
 
 
 def model_windows(bad, steps):
-  """Returns what `model` does, for windows of micro-batches.
-
-  Args:
-    bad: For each micro-batch, whether its gradients are infinite.
-    steps: The number of micro-batches in a window.
-  """
+  """Returns what `model` does, for windows of micro-batches, bad or not."""
   windows = np.reshape(bad[: len(bad) // steps * steps], [-1, steps])
   return model(~windows.any(axis=1))
 

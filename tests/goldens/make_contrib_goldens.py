@@ -73,23 +73,13 @@ def numbers_and_pairs():
     return tf.data.Dataset.zip((numbers, numbers.batch(1)))
 
 
-@case
-def data__batch_and_drop_remainder():
-    return elements(data.batch_and_drop_remainder(3), numbers_and_pairs())
-
-
-@case
-def data__padded_batch_and_drop_remainder():
-    ragged = tf.data.Dataset.range(5).map(lambda n: tf.fill([n], n))
-    return elements(
-        data.padded_batch_and_drop_remainder(2, [None], np.int64(-1)), ragged)
-
-
-@case
-def data__sloppy_interleave():
-    values = elements(data.sloppy_interleave(
-        lambda n: tf.data.Dataset.range(n).map(lambda x: x + 10 * n), 2, 2))
-    return np.sort(values)
+add("data.batch_and_drop_remainder", lambda:
+    elements(data.batch_and_drop_remainder(3), numbers_and_pairs()))
+add("data.padded_batch_and_drop_remainder", lambda: elements(
+    data.padded_batch_and_drop_remainder(2, [None], np.int64(-1)),
+    tf.data.Dataset.range(5).map(lambda n: tf.fill([n], n))))
+add("data.sloppy_interleave", lambda: np.sort(elements(data.sloppy_interleave(
+    lambda n: tf.data.Dataset.range(n).map(lambda x: x + 10 * n), 2, 2))))
 
 
 # Strategies.
@@ -154,34 +144,27 @@ def framework__remove_squeezable_dimensions():
             remove(unknown, tf.placeholder_with_default(X[..., 0], None))]
 
 
-def branches():
-    return lambda: tf.constant(1), lambda: tf.constant(2)
+def unknown(value, shape=()):
+    return tf.placeholder_with_default(value, shape)
 
 
-@case
-def framework__smart_case():
-    unknown = tf.placeholder_with_default(False, [])
-    one, two = branches()
-    return [framework.smart_case([(unknown, one), (tf.constant(True), two)]),
-            framework.smart_case([(unknown, one)], two),
-            framework.smart_case([(False, one)], two),
-            framework.smart_case([(True, one)])]
+def one():
+    return tf.constant(1)
 
 
-@case
-def framework__smart_cond():
-    unknown = tf.placeholder_with_default(False, [])
-    return [framework.smart_cond(pred, *branches())
-            for pred in (unknown, True, 0, tf.constant(False))]
+def two():
+    return tf.constant(2)
 
 
-@case
-def framework__smart_constant_value():
-    unknown = tf.placeholder_with_default(False, [])
-    return [np.array(str(framework.smart_constant_value(pred)))
-            for pred in (unknown, True, False, 0, 1, np.bool_(True), 1.0,
-                         tf.constant(True))
-            ] + [error_of(framework.smart_constant_value, 2)]
+add("framework.smart_case", lambda: [framework.smart_case(*given) for given in [
+    ([(unknown(False), one), (tf.constant(True), two)],),
+    ([(unknown(False), one)], two), ([(False, one)], two), ([(True, one)],)]])
+add("framework.smart_cond", lambda: [framework.smart_cond(pred, one, two)
+    for pred in (unknown(False), True, 0, tf.constant(False))])
+add("framework.smart_constant_value", lambda: [
+    np.array(str(framework.smart_constant_value(pred))) for pred in (
+        unknown(False), True, False, 0, 1, np.bool_(True), 1.0,
+        tf.constant(True))] + [error_of(framework.smart_constant_value, 2)])
 
 
 @case
@@ -210,10 +193,8 @@ def ids():
     return tf.constant([[1, 2, 0], [3, 3, 0]])
 
 
-@case
-def layers__embed_sequence():
-    return [layers.embed_sequence(ids(), 4, 2),
-            layers.embed_sequence(ids(), 4, 2, unique=True, scope="unique")]
+add("layers.embed_sequence", lambda: [layers.embed_sequence(ids(), 4, 2),
+    layers.embed_sequence(ids(), 4, 2, unique=True, scope="unique")])
 
 
 @case
@@ -227,12 +208,9 @@ def lookup__index_table_from_tensor():
             numbers.lookup(tf.constant([10, 20, 30], tf.int64))]
 
 
-@case
-def lookup__index_to_string_table_from_tensor():
-    plain = lookup.index_to_string_table_from_tensor(["a", "b"])
-    other = lookup.index_to_string_table_from_tensor(["a", "b"], "?")
-    keys = tf.constant([1, 7, 0, -1], tf.int64)
-    return [plain.lookup(keys), other.lookup(keys)]
+add("lookup.index_to_string_table_from_tensor", lambda: [
+    lookup.index_to_string_table_from_tensor(["a", "b"], *default).lookup(
+        tf.constant([1, 7, 0, -1], tf.int64)) for default in ((), ("?",))])
 
 
 # Optimizers.
@@ -363,13 +341,9 @@ add("rnn.InputProjectionWrapper", run_static(
     lambda: rnn.InputProjectionWrapper(rnn.GRUCell(3), 2, tf.nn.relu)))
 add("rnn.OutputProjectionWrapper", run_static(
     lambda: rnn.OutputProjectionWrapper(rnn.GRUCell(3), 2)))
-
-
-@case
-def rnn__EmbeddingWrapper():
-    cell = rnn.EmbeddingWrapper(rnn.GRUCell(3), 5, 2)
-    inputs = [tf.constant([1, 4]), tf.constant([0, 1])]
-    return tf.nn.static_rnn(cell, inputs, dtype=tf.float32)
+add("rnn.EmbeddingWrapper", lambda: tf.nn.static_rnn(
+    rnn.EmbeddingWrapper(rnn.GRUCell(3), 5, 2),
+    [tf.constant([1, 4]), tf.constant([0, 1])], dtype=tf.float32))
 
 
 def run_convolution(make, *size):
@@ -408,10 +382,8 @@ class Sums(rnn.FusedRNNCell):
         return outputs, outputs[-1]
 
 
-@case
-def rnn__FusedRNNCell():
-    return [Sums()(tf.constant(X)),
-            rnn.TimeReversedFusedRNN(Sums())(tf.constant(X))]
+add("rnn.FusedRNNCell", lambda: [Sums()(tf.constant(X)),
+    rnn.TimeReversedFusedRNN(Sums())(tf.constant(X))])
 
 
 @case
@@ -436,22 +408,19 @@ def rnn__LSTMBlockFusedCell():
                 tf.constant(X), (start, -start), scope="b", **kwargs)]
 
 
-@case
-def rnn__TimeReversedFusedRNN():
-    return [rnn.TimeReversedFusedRNN(rnn.LSTMBlockFusedCell(3))(
+add("rnn.TimeReversedFusedRNN", lambda: [
+    rnn.TimeReversedFusedRNN(rnn.LSTMBlockFusedCell(3))(
         tf.constant(X), dtype=tf.float32, sequence_length=lengths,
-        scope="s%d" % bool(lengths)) for lengths in (None, LENGTHS)]
+        scope="s%d" % bool(lengths)) for lengths in (None, LENGTHS)])
 
 
 def two_cells():
     return [rnn.GRUCell(2), rnn.GRUCell(3)]
 
 
-@case
-def rnn__stack_bidirectional_rnn():
-    return rnn.stack_bidirectional_rnn(
-        two_cells(), two_cells(), tf.unstack(tf.constant(X)),
-        dtype=tf.float32, sequence_length=LENGTHS)
+add("rnn.stack_bidirectional_rnn", lambda: rnn.stack_bidirectional_rnn(
+    two_cells(), two_cells(), tf.unstack(tf.constant(X)),
+    dtype=tf.float32, sequence_length=LENGTHS))
 
 
 @case
@@ -565,15 +534,11 @@ def batch_inputs():
     return tf.constant(np.concatenate([MEMORY, -MEMORY[:, :1]], 1))
 
 
-@case
-def seq2seq__TrainingHelper():
-    return decode(seq2seq.TrainingHelper(batch_inputs(), [5, 3]))
-
-
-@case
-def seq2seq__dynamic_decode():
-    return [decode(seq2seq.TrainingHelper(batch_inputs(), [4, 2]),
-                   impute_finished=True, output_time_major=True)]
+add("seq2seq.TrainingHelper", lambda:
+    decode(seq2seq.TrainingHelper(batch_inputs(), [5, 3])))
+add("seq2seq.dynamic_decode", lambda:
+    [decode(seq2seq.TrainingHelper(batch_inputs(), [4, 2]),
+            impute_finished=True, output_time_major=True)])
 
 
 @case
@@ -586,9 +551,7 @@ def seq2seq__BasicDecoder():
             seq2seq.dynamic_decode(decoder)]
 
 
-@case
-def seq2seq__BasicDecoderOutput():
-    return fields(seq2seq.BasicDecoderOutput)
+add("seq2seq.BasicDecoderOutput", lambda: fields(seq2seq.BasicDecoderOutput))
 
 
 def fields(kind):
@@ -619,11 +582,9 @@ class Counter(seq2seq.Decoder):
         return state * 2, state, inputs + 1, tf.stack([time >= 1, time >= 3])
 
 
-@case
-def seq2seq__Decoder():
-    return [seq2seq.dynamic_decode(Counter()),
-            seq2seq.dynamic_decode(Counter(), impute_finished=True),
-            Counter().tracks_own_finished]
+add("seq2seq.Decoder", lambda: [seq2seq.dynamic_decode(Counter()),
+    seq2seq.dynamic_decode(Counter(), impute_finished=True),
+    Counter().tracks_own_finished])
 
 
 class Repeat(seq2seq.Helper):
@@ -645,17 +606,12 @@ class Repeat(seq2seq.Helper):
 
 
 add("seq2seq.Helper", lambda: decode(Repeat()))
-
-
-@case
-def seq2seq__CustomHelper():
-    helper = seq2seq.CustomHelper(
-        lambda: (tf.constant([False, False]), tf.ones([2, 2])),
-        lambda time, outputs, state: outputs[:, :2] + 1,
-        lambda time, outputs, state, sample_ids: (
-            tf.stack([time >= 1, time >= 3]), sample_ids * 2, state),
-        tf.TensorShape([2]), tf.float32)
-    return decode(helper)
+add("seq2seq.CustomHelper", lambda: decode(seq2seq.CustomHelper(
+    lambda: (tf.constant([False, False]), tf.ones([2, 2])),
+    lambda time, outputs, state: outputs[:, :2] + 1,
+    lambda time, outputs, state, sample_ids: (
+        tf.stack([time >= 1, time >= 3]), sample_ids * 2, state),
+    tf.TensorShape([2]), tf.float32)))
 
 
 @case
@@ -667,27 +623,18 @@ def seq2seq__InferenceHelper():
     return [decode(helper), helper.batch_size]
 
 
-@case
-def seq2seq__GreedyEmbeddingHelper():
-    return decode(seq2seq.GreedyEmbeddingHelper(embeddings(), [1, 4], 6))
-
-
-@case
-def seq2seq__SampleEmbeddingHelper():
-    return decode(seq2seq.SampleEmbeddingHelper(
+add("seq2seq.GreedyEmbeddingHelper", lambda:
+    decode(seq2seq.GreedyEmbeddingHelper(embeddings(), [1, 4], 6)))
+add("seq2seq.SampleEmbeddingHelper", lambda: decode(
+    seq2seq.SampleEmbeddingHelper(
         embeddings(), [1, 4], 6, softmax_temperature=0.5, seed=3),
-                  parallel_iterations=1)
-
-
-@case
-def seq2seq__ScheduledEmbeddingTrainingHelper():
-    # Steps that run at the same time would draw in any order.
-    return [
-        decode(seq2seq.ScheduledEmbeddingTrainingHelper(
-            batch_inputs(), [5, 4], table, probability, seed=1,
-            scheduling_seed=2), scope="decoder%d" % (probability * 10),
-               parallel_iterations=1)
-        for table in [embeddings()] for probability in (0.0, 0.5, 1.0)]
+    parallel_iterations=1))
+# Steps that run at the same time would draw in any order.
+add("seq2seq.ScheduledEmbeddingTrainingHelper", lambda: [
+    decode(seq2seq.ScheduledEmbeddingTrainingHelper(
+        batch_inputs(), [5, 4], table, probability, seed=1, scheduling_seed=2),
+           scope="decoder%d" % (probability * 10), parallel_iterations=1)
+    for table in [embeddings()] for probability in (0.0, 0.5, 1.0)])
 
 
 @case
@@ -732,16 +679,10 @@ def seq2seq__gather_tree_from_array():
     return beam_search_decoder.gather_tree_from_array(values, parents, lengths)
 
 
-@case
-def seq2seq__tile_batch():
-    return seq2seq.tile_batch(
-        (tf.constant(X), tf.constant([5, 6, 7])), multiplier=2)
-
-
-@case
-def seq2seq__hardmax():
-    tie = tf.constant([[1.0, 2.0, 2.0], [0.0, -1.0, -3.0]])
-    return [seq2seq.hardmax(tie), seq2seq.hardmax(tf.constant(X))]
+add("seq2seq.tile_batch", lambda: seq2seq.tile_batch(
+    (tf.constant(X), tf.constant([5, 6, 7])), multiplier=2))
+add("seq2seq.hardmax", lambda: [seq2seq.hardmax(x) for x in (
+    tf.constant([[1.0, 2.0, 2.0], [0.0, -1.0, -3.0]]), tf.constant(X))])
 
 
 @case
@@ -755,16 +696,11 @@ def seq2seq__safe_cumprod():
             safe_cumprod(tf.cast(x, tf.float64), axis=1)]
 
 
-@case
-def seq2seq__sequence_loss():
-    logits = tf.constant(X)
-    targets = tf.constant([[1, 2], [0, 3], [2, 2]])
-    weights = tf.constant([[1.0, 0.5], [2.0, 0.0], [0.0, 0.0]])
-    flags = [(True, True, False, False), (True, False, False, False),
-             (False, True, False, False), (False, False, False, False),
-             (False, False, True, True), (False, False, True, False),
-             (False, False, False, True)]
-    return [seq2seq.sequence_loss(logits, targets, weights, *f) for f in flags]
+add("seq2seq.sequence_loss", lambda: [seq2seq.sequence_loss(
+    tf.constant(X), tf.constant([[1, 2], [0, 3], [2, 2]]),
+    tf.constant([[1.0, 0.5], [2.0, 0.0], [0.0, 0.0]]),
+    *[f == "1" for f in flags])
+    for flags in "1100 1000 0100 0000 0011 0010 0001".split()])
 
 
 # Others.
@@ -820,13 +756,11 @@ def training__HParams():
                    sort_keys=True))]
 
 
-@case
-def training__parse_values():
-    types = {"a": int, "b": float, "c": str, "d": int, "e": bool}
-    texts = ("a=1,b=2.5,c=x", "d=[1, 2],e=True", "d[1]=5,d[0]=4", "e=0",
-             "unknown=1,a=2", "", "b=1e-3,c=a b")
-    return [np.array(str(sorted(training.parse_values(
-        text, types, ignore_unknown=True).items()))) for text in texts]
+add("training.parse_values", lambda: [np.array(str(sorted(training.parse_values(
+    text, {"a": int, "b": float, "c": str, "d": int, "e": bool},
+    ignore_unknown=True).items()))) for text in (
+        "a=1,b=2.5,c=x", "d=[1, 2],e=True", "d[1]=5,d[0]=4", "e=0",
+        "unknown=1,a=2", "", "b=1e-3,c=a b")])
 
 
 # tf.contrib.crf.
@@ -848,40 +782,24 @@ def transitions():
     return tf.get_variable("between", [3, 3])
 
 
-@case
-def crf__crf_unary_score():
-    inputs, tags, lengths = sequences()
-    return [crf.crf_unary_score(tags, lengths, inputs),
-            crf.crf_unary_score(tf.cast(tags, tf.int32), lengths, inputs)]
-
-
-@case
-def crf__crf_binary_score():
-    _, tags, lengths = sequences()
-    between = transitions()
-    return [crf.crf_binary_score(tags, lengths, between),
-            crf.crf_binary_score(tags, tf.cast(lengths, tf.int32), between)]
-
-
-@case
-def crf__crf_sequence_score():
-    between = transitions()
-    return [crf.crf_sequence_score(*sequences(times) + (between,))
-            for times in (5, 1)]
-
-
-@case
-def crf__crf_log_norm():
-    between = transitions()
-    return [crf.crf_log_norm(inputs, lengths, between)
-            for times in (5, 1) for inputs, _, lengths in [sequences(times)]]
-
-
-@case
-def crf__crf_log_likelihood():
-    given = sequences()
-    return [crf.crf_log_likelihood(*given),
-            crf.crf_log_likelihood(*given + (transitions(),))[0]]
+add("crf.crf_unary_score", lambda: [
+    crf.crf_unary_score(tf.cast(tags, dtype), lengths, inputs)
+    for inputs, tags, lengths in [sequences()]
+    for dtype in (tags.dtype, tf.int32)])
+add("crf.crf_binary_score", lambda: [
+    crf.crf_binary_score(tags, tf.cast(lengths, dtype), between)
+    for between, (_, tags, lengths) in [(transitions(), sequences())]
+    for dtype in (lengths.dtype, tf.int32)])
+add("crf.crf_sequence_score", lambda: [
+    crf.crf_sequence_score(*sequences(times) + (between,))
+    for between in [transitions()] for times in (5, 1)])
+add("crf.crf_log_norm", lambda: [
+    crf.crf_log_norm(inputs, lengths, between) for between in [transitions()]
+    for times in (5, 1) for inputs, _, lengths in [sequences(times)]])
+add("crf.crf_log_likelihood", lambda: [
+    value for given in [sequences()] for value in (
+        crf.crf_log_likelihood(*given),
+        crf.crf_log_likelihood(*given + (transitions(),))[0])])
 
 
 @case

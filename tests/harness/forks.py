@@ -45,13 +45,7 @@ PRELOADED = ("tensorflow", "numpy", "numpy.testing", "pytest")
 
 
 class Forked:
-  """A forked program, with the part of `subprocess.Popen` that tests need.
-
-  Attributes:
-    pid: The id of the process and of its process group.
-    returncode: None while the program runs, then its exit status, or minus the
-      number of the signal that killed the program.
-  """
+  """A forked program, with the part of `subprocess.Popen` that tests need."""
 
   def __init__(self, connection: socket.socket):
     self._answers = connection.makefile("rb")
@@ -62,14 +56,6 @@ class Forked:
     self.pid = int(line)
 
   def wait(self, timeout: float | None = None) -> int:
-    """Waits for the program to end; returns its exit status.
-
-    Args:
-      timeout: The most seconds to wait; None to wait forever.
-
-    Raises:
-      subprocess.TimeoutExpired: The program still runs.
-    """
     if self.returncode is None:
       with selectors.DefaultSelector() as selector:
         selector.register(self._connection, selectors.EVENT_READ)
@@ -81,11 +67,9 @@ class Forked:
     return self.returncode
 
   def poll(self) -> int | None:
-    """Returns the exit status, or None while the program runs."""
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
       return self.wait(0)
-    except subprocess.TimeoutExpired:
-      return None
+    return None
 
   def kill(self) -> None:
     """Kills the program and the processes of its group with SIGKILL."""
@@ -109,13 +93,8 @@ def start(
 ) -> Forked:
   """Starts Python on `args` (`-c`, `-m` or a script) in a forked process.
 
-  Args:
-    *args: What follows `python` on a command line.
-    env: All environment variables. Each set of variables that TensorFlow may
-      read while it is imported has a server of its own.
-    cwd: The folder to run in.
-    stdout: The open file to write standard output to.
-    stderr: The open file to write standard error to.
+  `env` is the whole environment. Each set of variables that TensorFlow may
+  read while it is imported has a server of its own.
   """
   settings = tuple(sorted((k, v) for k, v in env.items() if _is_read_early(k)))
   connection = socket.socket(socket.AF_UNIX)

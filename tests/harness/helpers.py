@@ -83,6 +83,11 @@ def main() -> None:
   sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
 
 
+def _environment(env: dict[str, str]) -> dict[str, str]:
+  """Returns the environment with `env`, and paths to the package and tests."""
+  return {**os.environ, "PYTHONPATH": f"{ROOT}:{HARNESS}", **env}
+
+
 def run_python(
   *args: str, timeout: float = 300, cwd: Any = ROOT, **env: str
 ) -> str:
@@ -104,34 +109,16 @@ def run_python(
   return done.stdout
 
 
-def _environment(env: dict[str, str]) -> dict[str, str]:
-  """Returns the environment with `env`, and paths to the package and tests."""
-  return {**os.environ, "PYTHONPATH": f"{ROOT}:{HARNESS}", **env}
-
-
 def start_forked(
-  *args: str,
-  stdout: Any,
-  stderr: Any,
-  cwd: Any = ROOT,
-  **env: str,
+  *args: str, stdout: Any, stderr: Any, cwd: Any = ROOT, **env: str
 ) -> forks.Forked:
-  """Starts Python on `args` in a forked process, for tests that kill it.
+  """Starts Python on `args` as `run_forked` does, for tests that kill it.
 
-  Args:
-    *args: The command line, as for `run_forked`.
-    stdout: The open file to write standard output to.
-    stderr: The open file to write standard error to.
-    cwd: The folder to run in.
-    **env: Variables to add to the environment.
-
-  Returns:
-    The program, with `pid`, `poll`, `wait` and `kill` as in `subprocess.Popen`.
-    Use the program in a `with` statement, which kills it at the end.
+  Use the result, which has `pid`, `poll`, `wait` and `kill` as a
+  `subprocess.Popen` has, in a `with` statement, which kills it at the end.
   """
-  environment = _environment(env)
   return forks.start(
-    *args, env=environment, cwd=cwd, stdout=stdout, stderr=stderr
+    *args, env=_environment(env), cwd=cwd, stdout=stdout, stderr=stderr
   )
 
 
@@ -170,11 +157,7 @@ def run_forked(
 def complete_forked(
   *args: str, timeout: float = 300, cwd: Any = ROOT, **env: str
 ) -> subprocess.CompletedProcess[str]:
-  """Runs Python as `run_forked` does, whatever the exit status.
-
-  Returns:
-    What `subprocess.run(..., capture_output=True, text=True)` returns.
-  """
+  """Runs Python as `run_forked` does, whatever the exit status."""
   with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
     with start_forked(*args, stdout=out, stderr=err, cwd=cwd, **env) as process:
       try:
@@ -193,18 +176,11 @@ def complete_forked(
 
 
 def run_once(
-  factory: pytest.TempPathFactory,
-  *args: str,
-  timeout: float = 300,
-  **env: str,
+  factory: pytest.TempPathFactory, *args: str, timeout: float = 300, **env: str
 ) -> str:
   """Runs `run_forked` once for all of pytest's workers; returns the output.
 
-  Args:
-    factory: pytest's fixture `tmp_path_factory`.
-    *args: The command line, as for `run_forked`.
-    timeout: Seconds after which the process is killed and the test fails.
-    **env: Variables to add to the environment.
+  The first argument is pytest's fixture `tmp_path_factory`.
   """
   folder = factory.getbasetemp()
   if "PYTEST_XDIST_WORKER" in os.environ:
@@ -226,13 +202,7 @@ parse_json = functools.cache(json.loads)  # Many tests read the same results.
 def run_alone(
   function: Callable[[], None], timeout: float = 300, **env: str
 ) -> None:
-  """Runs a function of a test module in a forked process: see `run_forked`.
-
-  Args:
-    function: A module's function without arguments, which raises if it fails.
-    timeout: Seconds after which the process is killed and the test fails.
-    **env: Variables to add to the environment.
-  """
+  """Runs a function of a test module as `run_forked` does."""
   code = import_line(function.__code__.co_filename)
   code += f"test.{function.__name__}()"
   print(run_forked("-c", code, timeout=timeout, **env))
@@ -259,12 +229,7 @@ def resident_memory() -> int:
 
 
 def in_threads(function: Callable[[int], Any], count: int) -> list[Any]:
-  """Calls a function in `count` threads at once; returns all results.
-
-  Args:
-    function: Takes the number of its thread.
-    count: The number of threads.
-  """
+  """Calls a function with 0, 1, … in threads at once; returns all results."""
   barrier = threading.Barrier(count, timeout=60)
 
   def call(i: int) -> Any:
@@ -373,8 +338,8 @@ class Trainer:
     apply_only: Whether to pass the gradients to `apply_gradients`. Otherwise
       `minimize` gets a loss that has these gradients.
     use_resource: False for reference variables, which need a graph mode.
-    strategy: Where to train. The first replica gets the given gradients, the
-      others gradients of 1.
+    strategy: Where to train.
+    replica: The replica that gets the given gradients; others get ones.
     config: The configuration of the session.
   """
 
@@ -386,12 +351,14 @@ class Trainer:
     apply_only: bool = False,
     use_resource: bool = True,
     strategy: tf.distribute.Strategy | None = None,
+    replica: int = 0,
     config: tf1.ConfigProto | None = None,
   ):
     self.mode, self.specs, self._apply_only = mode, specs, apply_only
-    self._strategy, self._config = strategy, config
+    self._strategy, self._replica, self._config = strategy, replica, config
     self._graph_state: dict[str, tf.Variable] | None = None
     self._read_scale: tf.Tensor | None = None
+    self.session: tf1.Session | None = None
     with contextlib.ExitStack() as stack:
       self.graph = stack.enter_context(mode_scope(mode))
       if strategy:
@@ -447,8 +414,8 @@ class Trainer:
 
     def build() -> Any:
       context = tf.distribute.get_replica_context()
-      first = tf.equal(context.replica_id_in_sync_group, 0)
-      step = self._build([tf.where(first, g, tf.ones_like(g)) for g in fed])
+      own = tf.equal(context.replica_id_in_sync_group, self._replica)
+      step = self._build([tf.where(own, g, tf.ones_like(g)) for g in fed])
       return None if self.graph is None else step
 
     steps = self._strategy.run(build)
@@ -504,6 +471,23 @@ class Trainer:
     else:
       self._run([tf.constant(g) for g in grads])
 
+  def save(self, path: Any) -> str:
+    """Writes an object-based checkpoint; returns its path."""
+    with self.graph.as_default() if self.graph else contextlib.nullcontext():
+      return self._checkpoint().write(str(path), session=self.session)
+
+  def restore(self, path: str) -> None:
+    """Restores an object-based checkpoint."""
+    status = self._checkpoint().restore(path)
+    if self.session is not None:
+      status.initialize_or_restore(self.session)
+
+  def _checkpoint(self) -> tf1.train.Checkpoint:
+    variables = {f"v{i}": v for i, v in enumerate(self.variables)}
+    return tf1.train.Checkpoint(
+      opt=self.opt, step=self.global_step, **variables
+    )
+
   def value(self, tensor: Any) -> np.ndarray:
     """Returns the current value of a tensor or variable."""
     if self.graph is not None:
@@ -533,7 +517,8 @@ class Trainer:
       variables = self._state_variables()
       return {name: self.value(v) for name, v in variables.items()}
     if self._graph_state is None:
-      self._graph_state = self._state_variables()
+      with self.graph.as_default():
+        self._graph_state = self._state_variables()
     # A new set of fetches would cost another pass of Grappler.
     return self.session.run(self._graph_state)
 

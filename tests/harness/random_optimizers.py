@@ -23,26 +23,6 @@ tf1 = tf.compat.v1
 _Fn = Callable[[tf.Tensor], tf.Tensor]
 
 
-def _there_and_back(x: tf.Tensor) -> tf.Tensor:
-  return tf.reshape(tf.reshape(x, [-1]), x.shape)
-
-
-def _transposed_twice(x: tf.Tensor) -> tf.Tensor:
-  return tf.transpose(tf.transpose(x))
-
-
-def _clipped(x: tf.Tensor) -> tf.Tensor:
-  return tf.clip_by_global_norm([x], 2.0)[0][0]
-
-
-def _chosen(x: tf.Tensor) -> tf.Tensor:
-  return tf.cond(tf.size(x) > 0, lambda: x + 1.0, lambda: x - 1.0)
-
-
-def _chosen_by_value(x: tf.Tensor) -> tf.Tensor:
-  return tf.cond(tf.reduce_sum(x) > 0.5, lambda: x * 2.0, lambda: x * 0.5)
-
-
 def _looped(x: tf.Tensor) -> tf.Tensor:
   return tf.while_loop(
     lambda i, _: i < 2,
@@ -52,16 +32,12 @@ def _looped(x: tf.Tensor) -> tf.Tensor:
   )[1]
 
 
-def _through_python(x: tf.Tensor) -> tf.Tensor:
-  return tf.numpy_function(lambda value: value + np.float32(1), [x], x.dtype)
-
-
 # Functions that keep a tensor's shape. Most keep its value, too.
 _STEPS: dict[str, _Fn] = {
   "identity": tf.identity,
   "broadcast": lambda x: tf.broadcast_to(x, x.shape),
-  "reshape": _there_and_back,
-  "transpose": _transposed_twice,
+  "reshape": lambda x: tf.reshape(tf.reshape(x, [-1]), x.shape),
+  "transpose": lambda x: tf.transpose(tf.transpose(x)),
   "expand": lambda x: tf.squeeze(tf.expand_dims(x, 0), [0]),
   "stack": lambda x: tf.unstack(tf.stack([x]))[0],
   "concat": lambda x: tf.reshape(tf.concat([tf.reshape(x, [-1])], 0), x.shape),
@@ -81,11 +57,15 @@ _STEPS: dict[str, _Fn] = {
   "power zero": lambda x: tf.pow(x, 0.0),
   "select": lambda x: tf.where(tf.fill(x.shape, True), x, x + 1.0),
   "stop": tf.stop_gradient,
-  "norm": _clipped,
-  "cond": _chosen,
-  "cond on value": _chosen_by_value,
+  "norm": lambda x: tf.clip_by_global_norm([x], 2.0)[0][0],
+  "cond": lambda x: tf.cond(tf.size(x) > 0, lambda: x + 1.0, lambda: x),
+  "cond on value": lambda x: tf.cond(
+    tf.reduce_sum(x) > 0.5, lambda: x * 2.0, lambda: x * 0.5
+  ),
   "loop": _looped,
-  "numpy": _through_python,
+  "numpy": lambda x: tf.numpy_function(
+    lambda value: value + np.float32(1), [x], x.dtype
+  ),
 }
 
 
@@ -148,9 +128,6 @@ class _Effects:
   def _by_assign_add(self, variable, x):
     return variable.assign_add(x, read_value=self._read_value())
 
-  def _by_assign_sub(self, variable, x):
-    return variable.assign_sub(x, read_value=self._read_value())
-
   def _by_assign_of_own_value(self, variable, x):
     return variable.assign(tf.identity(variable) * 0.5 + x)
 
@@ -184,9 +161,6 @@ class _Effects:
     inner = tf.function(lambda y: variable.assign_add(y + self._called(y)))
     return tf.function(lambda y: inner(tf.reshape(y, x.shape)))(x)
 
-  def _by_inputless_function(self, variable, x):
-    return tf.function(lambda: variable.assign_add(tf.ones(x.shape)))()
-
   def _by_defun_function(self, variable, x):
     @defun.Defun(x.dtype)
     def assign(value):
@@ -196,13 +170,6 @@ class _Effects:
         return tf.identity(value)
 
     return assign(x)
-
-  def _by_defun_call(self, variable, x):
-    @defun.Defun(x.dtype)
-    def call(value):
-      return self._called(value)
-
-    return call(x)
 
   def _by_call(self, variable, x):
     return self._called(x)

@@ -9,10 +9,19 @@ tf1 = tf.compat.v1
 
 
 def wrap(loss_scale, inner=lambda: tf1.train.GradientDescentOptimizer(0.5)):
-  """Returns a function that returns an optimizer with a loss scale."""
-  return lambda: tfl.MixedPrecisionLossScaleOptimizer(
-    inner(), loss_scale() if callable(loss_scale) else loss_scale
-  )
+  """Returns a function that returns an optimizer with a loss scale.
+
+  Args:
+    loss_scale: What the optimizer takes, or a function that returns it.
+    inner: A function that returns the optimizer to wrap.
+  """
+
+  def make():
+    made = not callable(loss_scale) or isinstance(loss_scale, tfl.LossScale)
+    scale = loss_scale if made else loss_scale()
+    return tfl.MixedPrecisionLossScaleOptimizer(inner(), scale)
+
+  return make
 
 
 def dynamic(scale=8.0, period=2, multiplier=2.0):

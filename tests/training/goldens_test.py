@@ -84,7 +84,3 @@ def test_there_are_goldens():
   releases = {golden.split("/")[0] for golden in _GOLDENS}
   assert len(releases) >= 6
   assert len(_GOLDENS) >= 24
-
-
-if __name__ == "__main__":
-  helpers.main()

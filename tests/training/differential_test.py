@@ -185,7 +185,3 @@ def test_beyond_tensorflows_own_a_scale_of_a_power_of_two_changes_nothing(
         trainer.step(*grads)
       states.append(trainer.state())
   helpers.assert_same_state(*states)
-
-
-if __name__ == "__main__":
-  helpers.main()
