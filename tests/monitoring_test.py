@@ -514,7 +514,3 @@ def test_nothing_to_watch():
     )
     with pytest.raises(RuntimeError, match=r"outside of tf\.cond"):
       hook.begin()
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -401,7 +401,3 @@ def test_a_loss_scale_is_added(scope, to, tmp_path):
   )
   assert "good_steps" in result.changed
   assert [*result.renamed] == [f"{scope}{cond}/beta{i}_power" for i in (1, 2)]
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -315,7 +315,3 @@ def test_a_terminal_gets_a_table():
   assert pty.spawn([*command, str(path)], read) == 0
   text = b"".join(written).decode()
   assert "16384" in text and "\x1b[1m" in text
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contrib_rules
-import helpers
 import numpy as np
 from object_models import WRAPPERS
 import pytest
@@ -335,7 +334,3 @@ def test_slots_that_a_function_created_on_replicas(name, tmp_path):
   assert not report.notes
   step()
   assert_near([weight.numpy() for weight in weights], wanted)
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -174,7 +174,3 @@ def test_deferred_slots_and_weights(tmp_path):
 def test_slots_are_listed_to_people_all_the_same(mode):
   with make_trainer(tfl, mode) as t:
     assert t.opt.get_slot_names() == ["m", "v"]
-
-
-if __name__ == "__main__":
-  helpers.main()

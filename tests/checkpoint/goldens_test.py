@@ -133,7 +133,3 @@ def test_trains_on_as_recorded(golden, behavior, goldens, tmp_path_factory):
         assert way in ("by_saver", "by_meta_graph")
     except AssertionError as error:
       raise AssertionError(f"{way}: {error}") from error
-
-
-if __name__ == "__main__":
-  helpers.main()

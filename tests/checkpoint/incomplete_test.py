@@ -186,7 +186,3 @@ def test_a_whole_loss_scale_is_not_the_only_candidate(tmp_path):
     error = pytest.raises(checkpoint.CheckpointError, match="names do not tell")
     with tf1.Session() as session, error:
       checkpoint.restore(session, path, variables=wanted)
-
-
-if __name__ == "__main__":
-  helpers.main()

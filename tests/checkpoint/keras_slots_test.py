@@ -809,7 +809,3 @@ def test_other_names_are_listed_to_paste(keras, tmp_path):
   mapping = eval("dict(" + "\n".join(lines) + ")")["mapping"]
   checkpoint.restore(None, path, objects, mapping=mapping)
   assert_near(weights, old.saved)
-
-
-if __name__ == "__main__":
-  helpers.main()

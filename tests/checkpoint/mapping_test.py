@@ -5,7 +5,6 @@ import ast
 import re
 import shlex
 
-import helpers
 import pytest
 import role_programs
 from role_programs import GAN
@@ -300,7 +299,3 @@ def test_a_mapping_of_other_kinds(mapping, tmp_path):
   path, _ = save_program(tmp_path, GAN, False)
   with pytest.raises(ValueError, match="mapping must be a dict from"):
     restore_program(path, GAN, False, mapping=mapping)
-
-
-if __name__ == "__main__":
-  helpers.main()

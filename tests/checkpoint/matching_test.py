@@ -6,7 +6,6 @@
 
 import types
 
-import helpers
 import numpy as np
 import pytest
 
@@ -57,7 +56,3 @@ def test_many_names_that_are_not_there():
   with pytest.raises(checkpoint.CheckpointError) as error:
     matching.match(model, places, sources, Wishes(), [], ())
   assert len(str(error.value)) < 10_000
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -4,7 +4,6 @@
 import contextlib
 import random
 
-import helpers
 import numpy as np
 import pytest
 from saved_graphs import read
@@ -291,7 +290,3 @@ def test_keys_that_the_graph_does_not_show(tmp_path):
     saver.restore(session, path)
     assert saver.last_report.initialized
     assert read("w") == 5
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -320,7 +320,3 @@ def test_layers_that_are_not_built(tmp_path):
   layers[1].build([None, 3])
   checkpoint.restore(None, path, objects)
   np.testing.assert_array_equal(layers[1].kernel, layers[0].kernel)
-
-
-if __name__ == "__main__":
-  helpers.main()

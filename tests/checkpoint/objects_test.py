@@ -8,7 +8,6 @@ variable it was saved from.
 import contextlib
 import random
 
-import helpers
 import numpy as np
 from object_models import INNER
 from object_models import Model
@@ -277,7 +276,3 @@ def test_a_graph_needs_a_session(tmp_path):
     x = tf1.Variable(np.ones(2, "f"), use_resource=True)
     with pytest.raises(ValueError, match="session is None"):
       checkpoint.restore(None, path, {"w0": x})
-
-
-if __name__ == "__main__":
-  helpers.main()

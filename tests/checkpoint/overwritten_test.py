@@ -152,7 +152,3 @@ def test_all_values_are_of_one_checkpoint(tmp_path):
         (value,) = np.unique(values)
         seen.add(value)
   assert len(seen) >= 3
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -67,7 +67,3 @@ def test_most_conversions_are_right(tmp_path):
     except checkpoint.CheckpointError:
       pass
   assert right >= 10, right
-
-
-if __name__ == "__main__":
-  helpers.main()

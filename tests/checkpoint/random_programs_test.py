@@ -13,7 +13,6 @@ import collections
 import os
 import random
 
-import helpers
 import pytest
 import role_programs
 from role_programs import Program
@@ -135,7 +134,3 @@ def test_every_variable_gets_its_own_value(first, tmp_path):
   print(outcomes)
   # A restore that refused everything would make no mistake, either.
   assert outcomes[True] >= outcomes[False]
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -349,7 +349,3 @@ def test_parts_of_float16(tmp_path):
     ):
       read()
   assert found.read_slices([("w", "4 2,2")])[0].shape == (2,)
-
-
-if __name__ == "__main__":
-  helpers.main()

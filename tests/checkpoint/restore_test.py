@@ -311,7 +311,3 @@ def test_an_error_says_why_nothing_is_restored(path):
     ):
       with pytest.raises(checkpoint.CheckpointError, match=why):
         checkpoint.restore(session, path, **kwargs)
-
-
-if __name__ == "__main__":
-  helpers.main()

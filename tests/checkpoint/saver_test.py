@@ -191,7 +191,3 @@ def test_sessions_have_the_parameters_of_tensorflows():
     )
   )
   assert list(ours.items()) == list(theirs.items())
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -107,7 +107,3 @@ def test_a_loss_scale_that_is_bypassed(mode, kind, tmp_path):
   (converted,) = checkpoint.describe(tmp_path / "saver-v2").loss_scales
   assert converted.good_steps == 1
   assert [*np.load(tmp_path / "npz")] == ["w"]
-
-
-if __name__ == "__main__":
-  helpers.main()

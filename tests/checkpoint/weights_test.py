@@ -537,7 +537,3 @@ def test_a_damaged_source_leaves_nothing(tmp_path):
     with pytest.raises(checkpoint.CheckpointError, match="w: it is damaged"):
       checkpoint.convert(prefix, tmp_path / "sub" / "new", to)
   assert sorted(tmp_path.iterdir()) == before
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -348,7 +348,3 @@ def test_progress(tmp_path):
     checkpoint.convert(_SESSION, tmp_path / to, to, progress=begin)
     assert sizes[0] > 0 and sum(sizes) == 0
     sizes.clear()
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -245,7 +245,3 @@ def test_without_matplotlib(folder, capfd, monkeypatch):
   line = fail(capfd, "run")
   assert "a picture needs matplotlib: pip install matplotlib" in line
   assert [x.name for x in folder.iterdir()] == ["run"]
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -212,7 +212,3 @@ def test_installed_command():
   )
   assert done.returncode == 0
   assert done.stdout.startswith(f"tf_compat_lossscale {tfl.__version__}\n")
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -9,7 +9,6 @@ import stat
 import subprocess
 
 import command_calls
-import helpers
 import pytest
 
 from tf_compat_lossscale.cli import migrate
@@ -192,7 +191,3 @@ def test_git_understands_diffs(before, after, name, tmp_path):
     check=True,
   )
   assert path.read_bytes() == after
-
-
-if __name__ == "__main__":
-  helpers.main()

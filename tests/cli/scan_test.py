@@ -271,7 +271,3 @@ def test_ctrl_c_before_anything_is_printed(module, tree):
     out, err = process.communicate(timeout=60)
   assert (process.returncode, out) == (130, "")
   assert err == "tf-lossscale: interrupted\n"
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -147,7 +147,3 @@ def test_a_reader_that_has_left(lines):
   )
   os.close(writer)
   assert (done.returncode, done.stderr) == (3, b"")
-
-
-if __name__ == "__main__":
-  helpers.main()

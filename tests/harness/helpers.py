@@ -78,11 +78,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def main() -> None:
-  """Runs the test file that calls this, as Bazel's `py_test` does."""
-  sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
-
-
 def _environment(env: dict[str, str]) -> dict[str, str]:
   """Returns the environment with `env`, and paths to the package and tests."""
   return {**os.environ, "PYTHONPATH": f"{ROOT}:{HARNESS}", **env}

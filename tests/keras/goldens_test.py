@@ -92,7 +92,3 @@ def test_models_load(golden, tmp_path_factory):
       "legacy": True,
       "momentum": pytest.approx(0.9),
     }
-
-
-if __name__ == "__main__":
-  helpers.main()

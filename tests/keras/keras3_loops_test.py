@@ -346,7 +346,3 @@ def test_what_cannot_be_wrapped():
       own(inner)
   with pytest.raises(TypeError, match="cannot wrap another"):
     own(own())
-
-
-if __name__ == "__main__":
-  helpers.main()

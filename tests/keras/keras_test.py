@@ -145,7 +145,3 @@ assert isinstance(mp.Policy("mixed_float16").loss_scale,
                   tf.mixed_precision.experimental.DynamicLossScale)
 """
   helpers.run_forked("-c", code, **helpers.KERAS_2)
-
-
-if __name__ == "__main__":
-  helpers.main()

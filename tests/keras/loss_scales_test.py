@@ -265,7 +265,3 @@ def test_the_largest_scales_train(kind, traced):
     step()
     assert float(w) == -(i + 1) * tiny
   assert float(opt.loss_scale) == 2.0**127
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -441,7 +441,3 @@ def test_a_layout_of_before(tmp_path):
   iterations = int(again.optimizer.iterations)
   train(again, STEPS[1:])  # The loss is not finite.
   assert int(again.optimizer.iterations) == iterations
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -547,7 +547,3 @@ def test_a_schedule_of_applied_steps():
   model.fit(x, np.ones((3, 1)), callbacks=[schedule], **options)
   assert schedule.applied == 2 and int(model.optimizer.iterations) == 3
   assert float(model.optimizer.lr) == 0.25
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -388,7 +388,3 @@ def test_policies_that_no_keras_has_say_what_to_write():
     for call in (keras.Policy, keras.set_policy):
       with pytest.raises(ValueError, match=f"{name}.*first .*mixed_float16"):
         call(name)
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -249,7 +249,3 @@ def test_names_of_a_graph_are_keras_own(v2, scope):
     ours = names(keras.LossScaleOptimizer, "dynamic")
     assert ours == names(own.LossScaleOptimizer)
   assert any("cond_1/Adam/w/m" in name for name in ours) != v2
-
-
-if __name__ == "__main__":
-  helpers.main()

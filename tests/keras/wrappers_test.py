@@ -138,7 +138,3 @@ def test_the_first_step_is_skipped(name, how):
   for part in getattr(optimizer, "parts", [(optimizer, None)]):
     if isinstance(part[0], keras.LossScaleOptimizer):
       assert float(part[0].loss_scale) == 4.0
-
-
-if __name__ == "__main__":
-  helpers.main()

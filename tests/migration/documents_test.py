@@ -3,7 +3,6 @@
 
 import codecs
 
-import helpers
 import hypothesis
 from hypothesis import strategies as st
 import pytest
@@ -126,7 +125,3 @@ def test_kinds_of_files():
     assert error_of(name, b"#!/bin/sh\n") == (
       f"{name}: neither Python (.py) nor a notebook (.ipynb)"
     )
-
-
-if __name__ == "__main__":
-  helpers.main()

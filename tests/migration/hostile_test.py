@@ -167,7 +167,3 @@ def test_long_chains_end(kind):
   report = scanner.scan_text(text.encode(), "train.py")
   assert not report.errors
   assert "LS101" in {finding.code for finding in report.findings}
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -5,7 +5,6 @@ import ast
 import codecs
 import json
 
-import helpers
 import pytest
 
 from tf_compat_lossscale.migration import documents
@@ -173,7 +172,3 @@ def test_lines_that_ask_for_an_old_tensorflow():
   assert {f.state for f in found} == {findings.BY_HAND}
   # Without other names, such a line tells which TensorFlow there is.
   assert b"import tensorflow.compat.v1 as tf" in report.changes[0].after
-
-
-if __name__ == "__main__":
-  helpers.main()

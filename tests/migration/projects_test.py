@@ -178,7 +178,3 @@ def test_migrate_edits_sources_alone_and_once(name, migrated, capsys):
   assert changed and changed <= {".py", ".ipynb"}
   assert cli.main(["migrate", "--write", str(migrated)]) == 0
   assert read_contents(migrated) == after
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -295,7 +295,3 @@ def list_comments(text):
     for token in tokenize.generate_tokens(lines.readline)
     if token.type == tokenize.COMMENT
   ]
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -7,7 +7,6 @@ import json
 import re
 import textwrap
 
-import helpers
 import pytest
 import rule_pages
 
@@ -316,7 +315,3 @@ def test_imports_name_what_is_there():
     assert module.startswith("tf_compat_lossscale"), line
     if home != "keras":
       assert hasattr(importlib.import_module(module), name), line
-
-
-if __name__ == "__main__":
-  helpers.main()

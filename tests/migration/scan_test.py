@@ -511,7 +511,3 @@ def test_python_2(text, tmp_path, capsys):
   assert "lossscale" in (tmp_path / "main.py").read_text()
   (line,) = capsys.readouterr().err.splitlines()
   assert line.endswith(error)
-
-
-if __name__ == "__main__":
-  helpers.main()

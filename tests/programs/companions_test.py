@@ -86,7 +86,3 @@ def test_modules_of_keras_2_for_tensorflow_addons(monkeypatch):
       exec(code, vars(found))
   with pytest.raises(ModuleNotFoundError, match=r"^No module named"):
     exec(code, vars(found))
-
-
-if __name__ == "__main__":
-  helpers.main()

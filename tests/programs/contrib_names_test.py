@@ -298,7 +298,3 @@ def test_the_table_is_sound():
     for name, target in names.items():
       assert target.count(".") >= 1, (module, name)
   assert sum(map(len, contrib_table.NAMES.values())) > 300
-
-
-if __name__ == "__main__":
-  helpers.main()

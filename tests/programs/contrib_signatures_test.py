@@ -229,7 +229,3 @@ def test_changed_names_work(tmp_path):
       module, _, last = name.partition(".")
       with pytest.raises(AttributeError, match=last):
         getattr(getattr(contrib, module), last)
-
-
-if __name__ == "__main__":
-  helpers.main()

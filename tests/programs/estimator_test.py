@@ -244,7 +244,3 @@ assert tf.__getattr__ is hook and tf.mine == 1
 
 def test_a_hook_of_the_program_stays():
   helpers.run_forked("-c", _HOOK)
-
-
-if __name__ == "__main__":
-  helpers.main()

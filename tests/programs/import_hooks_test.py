@@ -116,7 +116,3 @@ def test_start_costs_no_tensorflow():
     PYTHONPATH=launch._SITE,
   )
   assert out == "[]\n"
-
-
-if __name__ == "__main__":
-  helpers.main()

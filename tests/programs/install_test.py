@@ -236,7 +236,3 @@ def test_graph_rewrite_by_its_legacy_name():
 )
 def test_find_place(name, where):
   assert table.find_place(name) == where
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -90,7 +90,3 @@ def test_keras_3_is_left_as_it_is():
     "assert tf.keras.optimizers.Adam is adam\n"
     "assert type(tf.keras.optimizers.get('adam')) is adam",
   )
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -488,7 +488,3 @@ def test_needs_no_installation(tmp_path):
     text=True,
   )
   assert (done.returncode, done.stdout) == (0, "stub\n"), done.stderr
-
-
-if __name__ == "__main__":
-  helpers.main()

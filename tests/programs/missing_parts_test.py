@@ -365,7 +365,3 @@ def test_the_error_of_old_protocol_buffers(tmp_path):
   variable, _, value = setting.partition("=")
   done = legacy_processes.plain(*command, cwd=tmp_path, **{variable: value})
   assert done[:2] == (0, "loaded\n"), done
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -105,7 +105,3 @@ def test_modules_below_a_module_are_below_its_target():
       first = name.partition(".")[0]
       assert first in ("keras", "tensorboard", "tensorflow", "tf_keras")
       assert "  " not in name
-
-
-if __name__ == "__main__":
-  helpers.main()

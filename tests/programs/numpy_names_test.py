@@ -3,7 +3,6 @@
 
 import types
 
-import helpers
 import legacy_processes
 import numpy as np
 import pytest
@@ -82,7 +81,3 @@ def test_names_that_numpy_has_stay():
 def test_this_process_is_not_changed():
   with pytest.raises(AttributeError):
     np.int  # noqa: B018
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -173,7 +173,3 @@ def test_digits(resumed, tmp_path):
     # The factors allow for the six digits that the program prints.
     assert min(near_scales) / factor <= scale <= max(near_scales) * factor, ran
     assert abs(accuracy - expected[ran][1]) < 0.06, (ran, accuracy)
-
-
-if __name__ == "__main__":
-  helpers.main()

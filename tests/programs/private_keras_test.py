@@ -152,7 +152,3 @@ def test_names_that_keras_3_lacks_say_keras_2(text, keras, tmp_path):
   path = tmp_path / "program.py"
   path.write_text(text + "\n", "utf-8")
   assert program_choices.choose(path).keras == keras
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -4,7 +4,6 @@
 import ast
 import os
 
-import helpers
 import pytest
 
 from tf_compat_lossscale.programs import sources
@@ -141,7 +140,3 @@ def test_what_cannot_be_read(tmp_path):
     assert "\n" not in str(error.value)
   with pytest.raises(sources.SourceError, match="No such file"):
     sources.read(str(tmp_path / "missing.py"))
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -277,7 +277,3 @@ run("-E", "-c", "import os; print('without environment')")
     "without site",
     "without environment",
   ]
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -87,7 +87,3 @@ except tf.train.NanLossDuringTrainingError:
 def test_trainings_by_an_estimator_are_one_run(tmp_path):
   (said,) = run_watched(_ESTIMATOR, tmp_path).values()
   assert "Steps 0 to 10, 0 of them skipped" in said
-
-
-if __name__ == "__main__":
-  helpers.main()

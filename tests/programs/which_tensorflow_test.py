@@ -3,7 +3,6 @@
 
 import textwrap
 
-import helpers
 import program_choices
 import pytest
 
@@ -187,7 +186,3 @@ def test_without_tensorflows_list(monkeypatch):
   find = tensorflow_names.find_tensorflow_1_name.__wrapped__  # No memory.
   assert find("Session") and find("contrib.slim") and find("layers.dense")
   assert find("lbeta") is None
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -320,7 +320,3 @@ def test_entries_that_are_refused(registry, capsys, changed, words):
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith("registry_entry.py: ") and words in line
   assert sorted(registry.rglob("*")) == before
-
-
-if __name__ == "__main__":
-  helpers.main()

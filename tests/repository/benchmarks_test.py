@@ -74,7 +74,3 @@ def test_the_program_refuses_at_once():
   *others, error = done.stderr.splitlines()  # TensorFlow logs the others.
   assert error.startswith("benchmarks: ") and "no/such/folder" in error
   assert done.stdout == "" and "Traceback" not in others
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -61,7 +61,3 @@ def test_all_checks_for_a_gpu_hold():
   )
   lines = [x for x in printed.splitlines() if x.startswith(("ok ", "FAILED"))]
   assert len(lines) == 5 and all(x.startswith("ok ") for x in lines), printed
-
-
-if __name__ == "__main__":
-  helpers.main()

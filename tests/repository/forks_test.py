@@ -102,7 +102,3 @@ def test_nothing_leaks_into_the_next_program(tmp_path):
   """
   printed = helpers.run_forked("-c", code, "an argument", cwd=tmp_path)
   assert printed == f"{tmp_path}\n"
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -328,7 +328,3 @@ def test_the_table_lists_the_private_names_that_are_used():
   listed = {(place, name) for place, names in _USES.items() for name in names}
   assert not used - listed, "use a public name, or move the use behind a door"
   assert not listed - used, "remove the row"
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -137,7 +137,3 @@ def test_run_says_it_in_one_line(tmp_path):
   assert done.returncode == 2
   assert done.stderr.startswith("tf-lossscale run: tf_compat_lossscale needs")
   assert done.stderr.count("\n") == 1
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -192,7 +192,3 @@ def test_quick_tests_have_every_value(tmp_path):
   assert {v for case in found["product"] for v in case.split("-")} == {
     *("graph", "eager", "adam", "sgd", "ftrl")
   }
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -139,7 +139,3 @@ def test_the_readme_lists_the_extras():
   extras = re.findall(r"^(\w+) = \[", section, re.MULTILINE)
   rows = re.findall(r"^\| `(\w+)` \|", _README.read_text("utf-8"), re.M)
   assert rows == [name for name in extras if name not in _OF_DEVELOPERS]
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -123,7 +123,3 @@ def test_mypy_refuses_exactly_what_is_wrong(python, tmp_path):
   lines = enumerate(text.splitlines(), 1)
   wrong = {number for number, line in lines if line.endswith("# wrong")}
   assert {*map(int, refused)} == wrong, done.stdout
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -6,7 +6,6 @@ Nothing recorded these on TensorFlow 1.15.5: each test has the definition.
 
 import math
 
-import helpers
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -195,7 +194,3 @@ def test_memory_is_measured_at_each_run(session, monkeypatch):
   assert [session.run(peak) - 2**40 for _ in range(2)] == [1, 2]
   assert session.run(memory_stats.BytesInUse()) == 30
   assert asked == ["GPU:1", "GPU:1", "GPU:0"]
-
-
-if __name__ == "__main__":
-  helpers.main()

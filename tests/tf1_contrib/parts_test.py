@@ -246,7 +246,3 @@ except AttributeError as error:
 """
   (line,) = helpers.run_forked("-c", code).splitlines()
   assert "Keras 2" in line and "--keras2" in line
-
-
-if __name__ == "__main__":
-  helpers.main()

@@ -68,7 +68,3 @@ def test_nothing_else_is_recorded():
   assert set(_NAMES) <= {
     f"{module}.{n}" for module, names in table for n in names
   }
-
-
-if __name__ == "__main__":
-  helpers.main()
