@@ -36,6 +36,7 @@ def __dir__() -> list[str]:
 
 
 _Args: TypeAlias = tf.compat.v1.train.SessionRunArgs
+_Step: TypeAlias = loss_scale_optimizer.Step
 
 # A scope that is entered by its full name takes no name from other ops.
 _SCOPE = f"{control_flow.NAME_SCOPE}/monitoring/"
@@ -137,7 +138,9 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     with tf.control_dependencies(None), tf.compat.v1.name_scope(_SCOPE):
       start = [_to_float64(0 if count is None else count), *_read(loss_scale)]
       self._start = tf.stack(start)
-      self._probes = [_Probe(optimizer, loss_scale, x) for x in steps]
+      self._probes = [
+        _Probe(i, optimizer, loss_scale, step) for i, step in enumerate(steps)
+      ]
     self._known.clear()
 
   def after_create_session(self, session: Any, coord: Any) -> None:
@@ -153,8 +156,9 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         self.begin()
     # Programs repeat their runs, so the answers are kept.
     fetched, fed = graphs.list_leaves(args.fetches), list(args.feed_dict or ())
-    items = [session.graph.version, *fetched, None, *fed]
-    key = tuple([x if isinstance(x, (str, int)) else id(x) for x in items])
+    items = [*fetched, *fed]
+    ids = [x if isinstance(x, str) else id(x) for x in items]
+    key = session.graph.version, len(fed), *ids
     found = self._known.get(key)
     if found is None:
       if len(self._known) >= _MOST_KNOWN:
@@ -176,9 +180,12 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     Raises:
       StuckError: The run is stuck, and `on_stuck` is "raise".
     """
-    for i, values in (run_values.results or {}).items():
+    found = run_values.results
+    if found is None:
+      return
+    for values in found if isinstance(found, list) else [found]:
       with self._lock:
-        message = self._log and self._log.add(self._probes[i], *values.tolist())
+        message = self._log and self._log.add(self._probes, values.tolist())
       if message and self._on_stuck == "raise":
         raise StuckError(message)
       if message:
@@ -207,7 +214,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     args = _Args(fetches, feed_dict)
     context = tf.compat.v1.train.SessionRunContext(args, session)
     own = self.before_run(context)
-    asked = {} if own is None else own.fetches
+    asked = [] if own is None else own.fetches
     results, seen = session.run([fetches, asked], feed_dict)
     values = tf.compat.v1.train.SessionRunValues(seen, None, None)
     self.after_run(context, values)
@@ -237,29 +244,27 @@ class _Log:
     self._due = patience  # The number of skipped steps in a row to warn of.
     self._write()
 
-  def add(
-    self, probe: _Probe, applied: float, ends: float, *values: float
-  ) -> str | None:
+  def add(self, probes: Sequence[_Probe], values: list[float]) -> str | None:
     """Takes note of what a probe fetched; returns a message if it is stuck."""
+    index, applied, ends, scale = values[:4]
     if not ends:
       return None
-    before, (self._state, culprits) = self._state[0], probe.decode(values)
-    scale = self._state[0]
-    change = f"loss scale {scale:g}"
-    if scale != before:
-      change = f"loss scale {before:g} -> {scale:g}"
+    before, end = self._state[0], 3 + len(self._state)
+    self._state = values[3:end]
     self._step += 1
     if applied:
       self._in_a_row, self._due = 0, self._patience
       if scale != before:
-        logging.info("Step %d: %s.", self._step, change)
-    else:
-      self._skipped += 1
-      self._in_a_row += 1
-      change = f"{change}; {culprits}"
-      logging.warning("Step %d was skipped; %s.", self._step, change)
-    if not applied or self._step % self._every == 0:
-      self._write()
+        logging.info("Step %d: %s.", self._step, _show_change(before, scale))
+      if self._step % self._every == 0:
+        self._write()
+      return None
+    self._skipped += 1
+    self._in_a_row += 1
+    culprits = probes[int(index)].name_culprits(values[end:])
+    change = f"{_show_change(before, scale)}; {culprits}"
+    logging.warning("Step %d was skipped; %s.", self._step, change)
+    self._write()
     if self._in_a_row < self._due:
       return None
     self._due *= 2
@@ -293,30 +298,34 @@ class _Log:
       self._writer.close()
 
 
+def _show_change(before: float, scale: float) -> str:
+  change = "" if scale == before else f"{before:g} -> "
+  return f"loss scale {change}{scale:g}"
+
+
 class _Probe:
   """The ops that tell a session what one call of `apply_gradients` did.
 
   Attributes:
     op: The op that does the step.
-    state: A float64 vector: whether the step was applied, whether the call
-      ended a step, and the state after it as `_read` has it.
+    state: A float64 vector: the probe's index, whether the step was applied,
+      whether the call ended a step, and the state after it as `_read` has it.
     fetch: The same vector. If the step was skipped, a number for each gradient
       follows: 1 if that gradient is not finite.
     gradients: The tensors that `fetch` needs.
   """
 
   def __init__(
-    self, optimizer: Any, loss_scale: Any, step: loss_scale_optimizer.Step
+    self, index: int, optimizer: Any, loss_scale: Any, step: _Step
   ) -> None:
     """Adds the ops to the current graph."""
     self.op = step.op
     with tf.control_dependencies([control_flow.make_successor(self.op)]):
       after_step = _read(loss_scale)
-    self._width = len(after_step)
     applied = tf.convert_to_tensor(step.applied)
     ends = True if step.ends is None else step.ends
-    state = [_to_float64(applied), _to_float64(ends), *after_step]
-    self.state = self.fetch = tf.stack(state)
+    about = [_to_float64(x) for x in (index, applied, ends)]
+    self.state = self.fetch = tf.stack([*about, *after_step])
     by_device: dict[str, list[tuple[str, tf.Tensor]]] = {}
     if not control_flow.is_known(applied):
       for name, value in _list_gradients(optimizer, step):
@@ -328,18 +337,16 @@ class _Probe:
       values = [value for _, value in pairs]
       self.fetch = _append_if_skipped(applied, self.fetch, values, device)
 
-  def decode(self, values: Sequence[float]) -> tuple[Sequence[float], str]:
-    """Returns the state, and which gradients of a skipped step are at fault."""
-    flags = values[self._width :]
+  def name_culprits(self, flags: Sequence[float]) -> str:
+    """Says which gradients of a skipped step are at fault."""
     found = [*dict.fromkeys(n for n, bad in zip(self._names, flags) if bad)]
-    culprits = f"not finite: {', '.join(found[:_MOST_NAMED])}"
-    if len(found) > _MOST_NAMED:
-      culprits += f" and {len(found) - _MOST_NAMED} more"
-    elif not flags:
-      culprits = "its gradients are not known"
-    elif not found:
-      culprits = "an earlier micro-batch or another worker is at fault"
-    return values[: self._width], culprits
+    if not flags:
+      return "its gradients are not known"
+    if not found:
+      return "an earlier micro-batch or another worker is at fault"
+    more = len(found) - _MOST_NAMED
+    named = f"not finite: {', '.join(found[:_MOST_NAMED])}"
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def _read(loss_scale: Any) -> list[tf.Tensor]:
@@ -361,7 +368,7 @@ def _to_float64(value: Any) -> tf.Tensor:
 
 
 def _list_gradients(
-  optimizer: Any, step: loss_scale_optimizer.Step
+  optimizer: Any, step: _Step
 ) -> Iterator[tuple[str, tf.Tensor]]:
   """Yields the names of variables, and gradients that may be at fault.
 
@@ -421,7 +428,7 @@ def _append_if_skipped(
 def _choose_fetches(
   graph: tf.Graph, probes: Sequence[_Probe], fetched: Any, fed: Any
 ) -> _Args | None:
-  """Returns a fetch for each step that a run does, by the probe's index."""
+  """Returns what to fetch for the steps that a run does; None if for none."""
   elements = graphs.list_elements(graph, fed)
   known = {x.ref() for x in elements if isinstance(x, tf.Tensor)}
   ops = [
@@ -430,10 +437,13 @@ def _choose_fetches(
     if isinstance(x, tf.Operation) or x.ref() not in known
   ]
   ancestors = graphs.list_ancestors(ops, known)
-  chosen = {}
-  for i, probe in enumerate(probes):
+  chosen = []
+  for probe in probes:
     if probe.op in ancestors:
       # A run that feeds gradients need not compute the others.
       runs = (x.op in ancestors or x.ref() in known for x in probe.gradients)
-      chosen[i] = probe.fetch if all(runs) else probe.state
-  return _Args(chosen) if chosen else None
+      chosen.append(probe.fetch if all(runs) else probe.state)
+  if not chosen:
+    return None
+  # A session takes less time for a tensor than for a list.
+  return _Args(chosen[0] if len(chosen) == 1 else chosen)

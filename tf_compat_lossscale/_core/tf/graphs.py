@@ -163,6 +163,9 @@ def list_leaves(values: Any) -> list[Any]:
 
   `tf.nest` refuses dicts whose keys have no order, which sessions take.
   """
+  # First, because to ask whether something is a Mapping takes longer.
+  if isinstance(values, (tf.Operation, tf.Tensor)):
+    return [values]
   if isinstance(values, (list, tuple)):
     return [leaf for value in values for leaf in list_leaves(value)]
   if isinstance(values, Mapping):
