@@ -235,7 +235,6 @@ _USES = {
   "accumulation": {
     "_create_non_slot_variable": "makes the number of micro-batches",
     "_get_non_slot_variable": "finds the number of micro-batches",
-    "_get_or_make_slot_with_initializer": "makes a sum in float32",
     "_loss_scale": _OWN,
     "_optimizer": _OWN,
   },
