@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import missing_names
 
 # Prints the rows of the table that cannot be loaded, with the errors, and those
 # that can be called.
@@ -188,7 +188,7 @@ def test_xla_is_where_it_was():
   ],
 )
 def test_the_error_names_what_to_use(path, says):
-  assert re.search(says, hints.explain_contrib(path))
+  assert re.search(says, missing_names.explain(f"tensorflow.contrib.{path}"))
 
 
 def test_a_missing_package_is_named(monkeypatch):

@@ -23,8 +23,8 @@ import pytest
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import launch
+from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import program_files
 
 _TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
@@ -309,7 +309,7 @@ missing: TensorFlow 2 has no tf.contrib.gan: """
 
 
 def test_explain(project, monkeypatch, capsys):
-  monkeypatch.setitem(hints.COMPANIONS, "no_such", "")
+  monkeypatch.setitem(missing_names.COMPANIONS, "no_such", "")
   text = """import tensorflow as tf
 import helper
 import no_such

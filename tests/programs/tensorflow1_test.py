@@ -164,7 +164,7 @@ for name in sys.argv[1:]:
 
 
 def modules_that_may_come_first():
-  """Yields the dotted names of the package's modules, except programs.
+  """Yields the dotted names of the package's public modules.
 
   Of the modules that import Keras, which takes seconds, only one is yielded.
   """
@@ -172,7 +172,9 @@ def modules_that_may_come_first():
     parts = path.relative_to(helpers.ROOT).with_suffix("").parts
     name = ".".join(parts).removesuffix(".__init__")
     is_other_keras = parts[1] == "keras" and parts[2] != "policy"
-    if parts[-1] != "__main__" and "_site" not in parts and not is_other_keras:
+    is_public = not any(part.startswith("_") for part in parts[:-1])
+    is_public &= not name.rpartition(".")[2].startswith("_")
+    if is_public and not is_other_keras:
       yield name
 
 

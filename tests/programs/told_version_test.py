@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from tf_compat_lossscale.programs import told_version
+from tf_compat_lossscale.programs import tensorflow1
 
 pytestmark = pytest.mark.any_release
 
@@ -15,7 +15,7 @@ _INSTALLED = "env/lib/python3.11/site-packages"
 
 def ask(path, name="asker"):
   """Returns what a module in a file is told when the real version is 2.99.0."""
-  names = {"answer": told_version.answer, "__name__": name}
+  names = {"answer": tensorflow1.tell_version, "__name__": name}
   if path is not None:
     names["__file__"] = path
   return eval("answer('2.99.0')", names)
@@ -44,19 +44,19 @@ def test_tells_by_the_asking_module(path, name, expected):
 
 
 def test_a_package_of_the_program_may_be_installed(monkeypatch):
-  monkeypatch.setattr(told_version, "_own", set())
-  told_version.set_own_packages(["opennmt", "single"])
+  monkeypatch.setattr(tensorflow1, "_own", set())
+  tensorflow1.set_own_packages(["opennmt", "single"])
   assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "1.15.5"
   assert ask(f"{_INSTALLED}/single.py") == "1.15.5"
   assert ask(f"{_INSTALLED}/opennmt_tools/a.py") == "2.99.0"
-  told_version.set_own_packages([])
+  tensorflow1.set_own_packages([])
   assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "2.99.0"
 
 
 def test_functions_between_are_passed_over():
-  between = {"ask": ask, "__name__": "tf_compat_lossscale.programs.wrong_guess"}
+  between = {"ask": ask, "__name__": "tf_compat_lossscale.programs.tensorflow1"}
   exec("def call(answer): return answer('2.99.0')", between)
-  asks = {"call": between["call"], "answer": told_version.answer}
+  asks = {"call": between["call"], "answer": tensorflow1.tell_version}
   library = f"{_INSTALLED}/a.py"
   assert eval("call(answer)", {**asks, "__file__": "me/a.py"}) == "1.15.5"
   assert eval("call(answer)", {**asks, "__file__": library}) == "2.99.0"
@@ -66,7 +66,7 @@ def test_a_module_tells_and_stays_as_it_was():
   module = types.ModuleType("tensorflow.compat.v1.version")
   module.VERSION, module.other = "2.99.0", 1
   before = dir(module)
-  told_version.tell_in(module)
+  tensorflow1.set_getattr(module, "version", 1)
   read = {"module": module, "__file__": f"{_INSTALLED}/a.py"}
   assert eval("module.VERSION", read) == "2.99.0"
   assert eval("module.VERSION", {**read, "__file__": "me/a.py"}) == "1.15.5"
@@ -95,7 +95,7 @@ _QUESTIONS = [
 @pytest.mark.parametrize("question", _QUESTIONS)
 def test_every_usual_question_takes_it_for_1_15(question):
   version = pytest.importorskip("packaging.version")
-  names = {"v": told_version.VERSION, "re": re, "Version": version.Version}
+  names = {"v": tensorflow1.VERSION, "re": re, "Version": version.Version}
   assert eval(question, names)
 
 
@@ -104,5 +104,5 @@ def test_distutils_takes_it_for_1_15():
   # Setuptools has the module for Pythons that have none.
   module = pytest.importorskip("setuptools._distutils.version")
   for version in (module.LooseVersion, module.StrictVersion):
-    told = version(told_version.VERSION)
+    told = version(tensorflow1.VERSION)
     assert version("1.14.0") < told < version("2.0.0")

@@ -6,7 +6,9 @@ from __future__ import annotations
 import _thread
 from collections.abc import Callable
 from collections.abc import Sequence
+import importlib
 import importlib.machinery
+import re
 import sys
 import types
 from typing import Any
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
   from importlib.abc import Loader
 
 _Spec = importlib.machinery.ModuleSpec
-_OURS = "tf_compat_lossscale."
+# Public modules of this package that import TensorFlow. The names of the
+# packages `keras` and `checkpoint` load at first use.
+_NEEDS_TENSORFLOW = re.compile(
+  r"tf_compat_lossscale\.(?!_|cli|migration|programs|(keras|checkpoint)$)"
+)
 # The functions of the import system that ask finders in another way.
 _FIND_SPEC, _FROM_IMPORT = "find_spec", "_handle_fromlist"
 
@@ -38,9 +44,6 @@ class ImportWatcher:
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     """Acts after a watched module has loaded."""
-
-  def after_attempt(self, name: str) -> None:
-    """Acts after a watched module has loaded or has failed to load."""
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     """Returns the module to use even if another finder has one."""
@@ -172,39 +175,31 @@ class _FirstImport(ImportWatcher):
   """A watcher that calls a function after a module's import, then stops.
 
   A module of this package may import the awaited module, and the function may
-  need that module of this package whole. So the function is called when no
-  module of this package is half loaded.
+  need that module of this package whole. So the awaited module is imported
+  before any public module of this package that needs TensorFlow.
   """
 
   def __init__(self, name: str, then: Callable[[types.ModuleType], None]):
     self._name, self._then = name, then
-    self._module: types.ModuleType | None = None
-    self._half_loaded: set[str] = set()
 
   def watches(self, name: str) -> bool:
-    return name == self._name or name.startswith(_OURS)
-
-  def before_load(self, name: str) -> None:
-    if name != self._name:
-      self._half_loaded.add(name)
+    is_ours = self._name == "tensorflow" and _NEEDS_TENSORFLOW.match(name)
+    return name == self._name or bool(is_ours)
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     if name == self._name:
-      self._module = module
-
-  def after_attempt(self, name: str) -> None:
-    self._half_loaded.discard(name)
-    if self._module is not None and not self._half_loaded:
       self.stop()
-      self._then(self._module)
+      self._then(module)
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    if name == self._name or self._name in sys.modules:
+      return None
+    importlib.import_module(self._name)
+    return sys.modules.get(name)  # The function may have imported it.
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
-  """Calls `then` with a module right after its import, or now if it is loaded.
-
-  If modules of this package are half loaded at that moment, `then` is called
-  when the last of them has loaded.
-  """
+  """Calls `then` with a module: after its import, or now if it is loaded."""
   if name in sys.modules:
     then(sys.modules[name])
   else:
@@ -245,13 +240,10 @@ class _WatchedLoader:
     # From here on the module looks as if only its own loader had loaded it.
     spec.loader = module.__loader__ = self._loader
     self._watcher.before_load(spec.name)
-    try:
-      self._loader.exec_module(module)
-      # A module of TensorFlow may replace itself in sys.modules by a wrapper.
-      module = sys.modules.get(spec.name, module)
-      self._watcher.after_load(spec.name, module)
-    finally:
-      self._watcher.after_attempt(spec.name)
+    self._loader.exec_module(module)
+    # A module of TensorFlow may replace itself in sys.modules by a wrapper.
+    module = sys.modules.get(spec.name, module)
+    self._watcher.after_load(spec.name, module)
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._loader, name)

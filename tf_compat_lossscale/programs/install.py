@@ -23,7 +23,7 @@ from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.programs import lazy_modules
-from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import old_methods
 from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import private_keras
@@ -33,8 +33,11 @@ from tf_compat_lossscale.programs import tables
 _OURS = "tf_compat_lossscale"
 _KERAS_2 = f"{_OURS}.keras._keras2"
 _ESTIMATOR = "tensorflow_estimator"
-_WITHOUT_ESTIMATOR = (2, 16)  # The first TensorFlow without `tf.estimator`.
 
+# The packages whose modules may lack names, or modules below them.
+_WATCHED = re.compile(
+  rf"(tensorflow|keras|{'|'.join(missing_names.COMPANIONS)})(\.|$)"
+)
 # The modules of TensorFlow's public namespaces that the table has.
 _PUBLIC = [
   name
@@ -84,17 +87,13 @@ class _Installer(import_hooks.ImportWatcher):
     self._keras = private_keras.PrivateKeras(self._log)
     self._standalone = standalone_keras.StandaloneKeras(self._log)
     self._served: list[types.ModuleType] = []
-    release = which_keras.find_release()
-    self._lacks_estimator = release is None or release >= _WITHOUT_ESTIMATOR
+    release = which_keras.find_release() or missing_names.WITHOUT_ESTIMATOR
+    self._lacks_estimator = release >= missing_names.WITHOUT_ESTIMATOR
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
 
   def watches(self, name: str) -> bool:
-    return (
-      name in tables.TABLE.names
-      or old_methods.is_watched(name)
-      or old_modules.is_known(name)
-    )
+    return _WATCHED.match(name) is not None
 
   def before_load(self, name: str) -> None:
     if name == _ESTIMATOR and self._lacks_estimator:
@@ -124,7 +123,7 @@ class _Installer(import_hooks.ImportWatcher):
     self._keras.start_if_keras_2()
     self._standalone.start_if_keras_2()
     for name, module in list(sys.modules.items()):
-      if re.match(r"tensor(flow|board)|(tf_)?keras(\.|$)", name):
+      if self.watches(name):
         self._fill(name, module)
     for name in _PUBLIC:  # They are in `sys.modules` by other names.
       namespace: Any = sys.modules["tensorflow"]
@@ -168,8 +167,8 @@ class _Installer(import_hooks.ImportWatcher):
       if name in loaded or name not in targets:
         return loaded.get(name, patching.ABSENT)
       try:
-        value = loaded[name] = loading.load(targets[name])
-      except loading.TargetError as error:
+        value = loaded[name] = lazy_modules.load(targets[name])
+      except lazy_modules.TargetError as error:
         message = f"{module_name}.{name}: {error}"
         raise AttributeError(message, name=name, obj=module) from None
       if module_name in _PUBLIC:

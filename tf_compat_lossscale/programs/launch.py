@@ -21,7 +21,6 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import explaining
 from tf_compat_lossscale.programs import program_files
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs.choices import RunError
@@ -105,7 +104,8 @@ def explain(program: Sequence[str], options: choices.Options) -> str:
   if not read.levels:
     raise RunError(program_files.explain_unread(program))
   choice = choices.choose(read, options)
-  return explaining.explain(program, read, choice)
+  lines = choices.explain(read, choice)
+  return "\n".join([f"{' '.join(program)}: run with {choice}", *lines])
 
 
 def _check(program: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from typing import NoReturn
 
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import missing_names
 
 _Change = tuple[Any, str, Any]
 
@@ -149,6 +149,6 @@ def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:
 
 def _explain_tensorboard(self: Any, summary_api: str) -> None:
   """The constructor of the error that `tf.summary` raises."""
-  reason = hints.explain_module("tensorboard")
+  reason = missing_names.explain("tensorboard")
   self.error_message = f"{summary_api} needs TensorBoard. {reason}"
   Exception.__init__(self, self.error_message)

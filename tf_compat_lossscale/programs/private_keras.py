@@ -21,7 +21,7 @@ from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import lazy_modules
-from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import standalone_keras
 from tf_compat_lossscale.programs import tables
 
 _ROOT = tables.PRIVATE_KERAS
@@ -91,60 +91,49 @@ class PrivateKeras(import_hooks.ImportWatcher):
       sys.modules.setdefault(name, module)
 
   def replace_module(self, name: str) -> types.ModuleType | None:
-    return self._make(name) if self._has(name[len(_ROOT) + 1 :]) else None
-
-  def _has(self, path: str) -> bool:
-    """Returns whether there is or was a private module of Keras."""
-    return _join(path) in self._copy or _is_module(path)
+    """Returns a module if there is or was a private module of its name."""
+    if name not in self._copy and not _has_module(name[len(_ROOT) + 1 :]):
+      return None
+    return self._make(name)
 
   def _make(self, name: str) -> types.ModuleType:
     """Returns what stands for a module of the copy."""
     if name not in self._modules:
-      path = name[len(_ROOT) + 1 :]
-      self._modules[name] = lazy_modules.LazyModule(
-        name,
-        functools.partial(self._load, path),
-        functools.partial(self._list_names, path),
-      )
+
+      def load(member: str) -> Any:
+        if member == "__all__":
+          return list_names()
+        if member.startswith("__"):
+          return patching.ABSENT
+        if self.replace_module(f"{name}.{member}"):
+          return importlib.import_module(f"{name}.{member}")
+        for home in self._list_homes(name):
+          value = getattr(home, member, patching.ABSENT)
+          if value is not patching.ABSENT:
+            return value
+        return patching.ABSENT
+
+      def list_names() -> list[str]:
+        home = next(self._list_homes(name))
+        names = getattr(home, "__all__", None) or dir(home)
+        return sorted(each for each in names if not each.startswith("_"))
+
+      self._modules[name] = lazy_modules.LazyModule(name, load, list_names)
     return self._modules[name]
 
-  def _load(self, path: str, name: str) -> Any:
-    """Returns a name in a module, or ABSENT."""
-    if name == "__all__":
-      return self._list_names(path)
-    if name.startswith("__"):
-      return patching.ABSENT
-    if self._has(child := f"{path}.{name}".lstrip(".")):
-      return importlib.import_module(_join(child))
-    for home in self._list_homes(path):
-      value = getattr(home, name, patching.ABSENT)
-      if value is not patching.ABSENT:
-        return value
-    return patching.ABSENT
-
-  def _list_homes(self, path: str) -> Iterator[Any]:
+  def _list_homes(self, name: str) -> Iterator[Any]:
     """Yields the modules that may have the names of one, the best first."""
-    yield from _find_homes(path)
-    if _join(path) in self._copy:
-      yield self._copy[_join(path)]
-
-  def _list_names(self, path: str) -> list[str]:
-    """Returns the public names of a module."""
-    home = next(self._list_homes(path))
-    names = getattr(home, "__all__", None) or dir(home)
-    return sorted(name for name in names if not name.startswith("_"))
-
-
-def _join(path: str) -> str:
-  return f"{_ROOT}.{path}".rstrip(".")
+    yield from _find_homes(name[len(_ROOT) + 1 :])
+    if name in self._copy:
+      yield self._copy[name]
 
 
 @functools.cache
-def _is_module(path: str) -> bool:
+def _has_module(path: str) -> bool:
   """Returns whether Keras 2 has what was a private module of Keras."""
   path = _FORMERLY.sub("", path)
   new = f"{which_keras.find_keras_2()}.{path}".rstrip(".")
-  old = _join(path)
+  old = f"{_ROOT}.{path}"
   known = old in tables.KERAS.names or old in tables.KERAS.modules
   return known or which_keras.find_spec(new) is not None
 
@@ -167,20 +156,15 @@ def _find_homes(path: str) -> Iterator[Any]:
     public = inner
   if path == "optimizers":  # Its classes may be the legacy ones.
     yield public
-  names = tables.KERAS.names.get(_join(path), {})
+  old = f"{_ROOT}.{path}".rstrip(".")
+  names = tables.KERAS.names.get(old, {})
   if names:
-    loaded = {name: loading.load(to) for name, to in names.items()}
+    loaded = {name: lazy_modules.load(to) for name, to in names.items()}
     yield types.SimpleNamespace(**loaded)
-  target = tables.KERAS.find_module(_join(path)) or f"keras2.{path}"
+  target = tables.KERAS.find_module(old) or f"keras2.{path}"
   for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
-    name = loading.expand(home).rstrip(".")
-    try:
-      module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-      if not name.startswith(str(error.name)):
-        raise
-      continue
+    module = standalone_keras.find(lazy_modules.expand(home).rstrip("."))
     # `standalone_keras` may give this very module for what Keras 2 lacks.
-    if not isinstance(module, lazy_modules.LazyModule):
+    if not isinstance(module, (lazy_modules.LazyModule, type(None))):
       yield module
   yield public

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import os
 import re
 import sys
@@ -20,9 +21,10 @@ from typing import NamedTuple
 
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import sources
-from tf_compat_lossscale.programs.told_version import find_package
 
 _LEVELS = 3
+# The folders in which Python's package managers install libraries.
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\](.*)", re.DOTALL)
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own.
 # Files of tests, of which folders may have many others.
 _TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
@@ -80,6 +82,15 @@ def read_program(words: Sequence[str]) -> Program:
       own.append(name)
       search.append(os.path.dirname(folder))
   return Program(_read_levels(first, search, own), own)
+
+
+@functools.cache
+def find_package(path: str) -> str | None:
+  """Returns the installed package that a file belongs to, or None."""
+  match = _INSTALLED.search(path)
+  if match is None:
+    return None
+  return re.split(r"[/\\]", match[2])[0].removesuffix(".py")
 
 
 def explain_unread(words: Sequence[str]) -> str:

@@ -56,12 +56,18 @@ class StandaloneKeras(import_hooks.ImportWatcher):
 
   def _import(self, name: str, other: str) -> types.ModuleType | None:
     """Returns a module, by its other name; None if there is none."""
-    try:
-      return self._log.supply(name, importlib.import_module(other))
-    except ModuleNotFoundError as error:
-      if not other.startswith(error.name or "?"):
-        raise
-      return None
+    module = find(other)
+    return None if module is None else self._log.supply(name, module)
+
+
+def find(name: str) -> types.ModuleType | None:
+  """Imports a module; returns None if there is none."""
+  try:
+    return importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if not name.startswith(error.name or "?"):
+      raise
+    return None
 
 
 def _is_apart() -> bool:

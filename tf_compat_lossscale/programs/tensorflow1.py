@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `import tensorflow` give TensorFlow 1's namespace to a program."""
+"""Prepares TensorFlow for a program of `run`, right after its import.
+
+A program for TensorFlow 1 gets TensorFlow 1's namespace by `import tensorflow`.
+It is told that TensorFlow's version is 1.15.5, because a program for both
+TensorFlows asks for the version. Installed libraries are told the truth: they
+are made for the TensorFlow that is installed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import importlib
 import os
+import re
 import sys
 import types
 from typing import Any
@@ -12,12 +20,19 @@ from typing import Any
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.programs import dataset_options
-from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
-from tf_compat_lossscale.programs import lazy_modules
-from tf_compat_lossscale.programs import told_version
-from tf_compat_lossscale.programs import wrong_guess
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import program_files
+
+# Programs unpack three numbers from it, so nothing is appended.
+VERSION = "1.15.5"
+_VERSIONS = ("VERSION", "__version__")
+_OURS = re.compile(r"tf_compat_lossscale(\.|$)")
+# Modules whose functions pass an attribute's name on to this one.
+_BETWEEN = ("tensorflow.python.util.module_wrapper", __name__)
+# A program's own packages among the installed ones.
+_own: set[str] = set()
 
 
 class _TensorFlow1(types.ModuleType):
@@ -28,29 +43,20 @@ class _TensorFlow1(types.ModuleType):
     for name in ("__file__", "__loader__", "__package__", "__path__"):
       setattr(self, name, getattr(real, name))
     self.__spec__ = real.__spec__
-    self._real = real
     self._v1 = v1
     # Where Python looks for a module's function.
-    vars(self)["__getattr__"] = lazy_modules.make_getattr(
-      "tensorflow", self._load
-    )
+    vars(self)["__getattr__"] = self._load
 
   def _load(self, name: str) -> Any:
-    v1 = self._v1
     if name == "compat":  # Its v1 and v2 stay what they are.
       return sys.modules["tensorflow.compat"]
-    if name in told_version.NAMES:
-      return told_version.answer(self._real.__version__)
     try:
-      return getattr(v1, name)
-    except AttributeError:
+      return getattr(self._v1, name)
+    except AttributeError as error:
       module = sys.modules.get(f"tensorflow.{name}")  # `tf.python` and such.
       if module is not None:
         return module
-      message = f"module 'tensorflow' has no attribute {name!r}"
-      message = hints.explain_module(f"tensorflow.{name}") or (
-        message + wrong_guess.explain_absence(name, self._real, v1=True)
-      )
+      message = str(error).replace(self._v1.__name__, "tensorflow", 1)
       raise AttributeError(message, name=name, obj=self) from None
 
   def __reduce__(self) -> tuple[Any, ...]:
@@ -91,7 +97,8 @@ def prepare(
 ) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
-  From then on, NVIDIA's environment variables have their old effect, too.
+  From then on, NVIDIA's environment variables have their old effect, too, and
+  the errors for missing names say if the other TensorFlow has the name.
 
   Args:
     real: TensorFlow.
@@ -102,40 +109,43 @@ def prepare(
   install.install(keras_optimizers)
   environment = importlib.import_module("tf_compat_lossscale.environment")
   environment.honor_environment(quiet=os.environ.get(legacy_names.QUIET) == "1")
+  used = real.compat.v1 if v1 else real
   if v1:
-    _replace_tensorflow(real)
-  wrong_guess.explain_in_modules(real, v1)
+    own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
+    _replace_tensorflow(real, used)
+    set_own_packages(own)
+  # Such as `tensorflow._api.v2.`: the parent's name for code inside TensorFlow.
+  start = used.train.__name__.removesuffix("train")
+  modules = {
+    name.removeprefix(start): module
+    for name, module in list(sys.modules.items())
+    if name.startswith(start)
+  }
+  for path, module in {"": used, "summary": used.summary, **modules}.items():
+    if path.split(".")[0] not in ("compat", "v2"):
+      set_getattr(module, path, 1 if v1 else 2)
 
 
-def _replace_tensorflow(real: types.ModuleType) -> None:
+def _replace_tensorflow(real: types.ModuleType, v1: types.ModuleType) -> None:
   """Makes `import tensorflow` give TensorFlow 1 from now on."""
-  v1 = real.compat.v1
   with private_names.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
-  _allow_other_numbers(real)
-  own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
-  told_version.set_own_packages(own)
-  for module in (v1, v1.version):
-    told_version.tell_in(module)
+  _allow_other_numbers(v1)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()
 
 
-def _allow_other_numbers(real: types.ModuleType) -> None:
+def _allow_other_numbers(v1: Any) -> None:
   """Lets shapes have sizes such as 4.0 and True, as in TensorFlow 1.
 
   Programs that were written for Python 2 divide a number of units by 2, and
   give the result to a cell or to `tf.get_variable`. StyleGAN and its forks give
   `tf.get_variable` the shape [1, use_noise, 4, 4]. In a release whose shapes do
   not use `tf.Dimension`, this has no effect.
-
-  Args:
-    real: TensorFlow, of either namespace.
   """
-  dimension = real.compat.v1.Dimension
-  own = dimension.__init__
+  own = v1.Dimension.__init__
 
   def __init__(self: Any, value: Any) -> None:
     is_whole = getattr(value, "is_integer", None)
@@ -150,4 +160,69 @@ def _allow_other_numbers(real: types.ModuleType) -> None:
       value = int(value)
     own(self, value)
 
-  dimension.__init__ = __init__
+  v1.Dimension.__init__ = __init__
+
+
+def set_getattr(module: Any, path: str, tensorflow: int) -> None:
+  """Makes a public module of TensorFlow tell the version, and what is missing.
+
+  Args:
+    module: The module, such as `tensorflow.compat.v1.train`.
+    path: Its name below TensorFlow, such as "train".
+    tensorflow: The TensorFlow that the program means.
+  """
+  own, listed = vars(module).get("__getattr__"), dir(module)
+  versions: dict[str, str] = {}
+
+  def find(name: str) -> Any:
+    if name in versions:
+      return tell_version(versions[name])
+    if name == "__all__" and versions:  # Such modules had none in 2.12.
+      return [each for each in listed if not each.startswith("_")]
+    message = f"module {module.__name__!r} has no attribute {name!r}"
+    if own is not None:
+      try:
+        return own(name)
+      except AttributeError as error:
+        message = str(error)
+    full = f"tensorflow.{path}.{name}".replace("..", ".")
+    advice = missing_names.explain(full, "", tensorflow)
+    if advice and advice not in message:
+      message += f". {advice}"
+    raise AttributeError(message, name=name, obj=module)
+
+  def list_names() -> list[str]:
+    hidden = ("__getattr__", "__dir__")
+    return sorted({*listed, *vars(module)}.difference(hidden))
+
+  # Not by `setattr`, which would add the functions to `__all__`.
+  for namespace in private_names.list_namespaces(module):
+    for name in _VERSIONS if tensorflow == 1 else ():
+      if name in namespace:
+        versions[name] = namespace.pop(name)
+    namespace.update(__getattr__=find, __dir__=list_names)
+
+
+def set_own_packages(names: Iterable[str]) -> None:
+  """Sets the installed packages that are the program's, not libraries."""
+  _own.clear()
+  _own.update(names)
+
+
+def tell_version(real: str) -> str:
+  """Returns what the code that asks for TensorFlow's version is told.
+
+  Python tells a module's `__getattr__` nothing about who reads the attribute.
+  So the call stack says which module asks.
+
+  Args:
+    real: The version of the TensorFlow that is installed.
+  """
+  frame: Any = sys._getframe(1)
+  while frame and str(frame.f_globals.get("__name__")) in _BETWEEN:
+    frame = frame.f_back
+  asks = frame.f_globals if frame else {}
+  package = program_files.find_package(str(asks.get("__file__")))
+  is_library = package is not None and package not in _own
+  is_ours = _OURS.match(str(asks.get("__name__"))) is not None
+  return real if is_library or is_ours else VERSION
