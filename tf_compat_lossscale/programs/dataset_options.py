@@ -16,7 +16,6 @@ import os
 import sys
 import types
 from typing import Any
-import weakref
 
 from tf_compat_lossscale._core import legacy_names as table
 
@@ -52,7 +51,7 @@ _MOVED = {
   (_DISTRIBUTE, "auto_shard"): (_DISTRIBUTE, "auto_shard_policy"),
   **{("", f"experimental_{x}"): (_OPTIMIZATION, x) for x in _FUSIONS.split()},
 }
-_OWNER = "_tf_compat_lossscale_owner"  # The attribute of a part.
+_WAITING = "_tf_compat_lossscale_waiting"  # An attribute of a part.
 _said: list[str] = []
 
 
@@ -97,47 +96,33 @@ def _make_option(part: str, name: str, real: Any) -> _Old:
 
   def write(self: Any, value: Any) -> None:
     object.__setattr__(self, key, value)
-    if (part, name) in _MOVED:
-      _move(part, name, real, self, value)
-    else:
+    new_part, new_name = _MOVED.get((part, name), ("", ""))
+    if name == "auto_shard" and value is not None:
+      policies = real.data.experimental.AutoShardPolicy
+      value = policies.AUTO if value else policies.OFF
+    if not new_name:
       _say(path)
+    elif part == _OPTIMIZATION:  # It does not know the options around it.
+      vars(self).setdefault(_WAITING, {})[new_name] = value
+    else:
+      setattr(self if part else getattr(self, new_part), new_name, value)
 
   return _Old(read, write)
 
 
-def _move(part: str, name: str, real: Any, options: Any, value: Any) -> None:
-  """Sets an option where it is today, if its part has an owner."""
-  owner = vars(options).get(_OWNER, lambda: None)() if part else options
-  if owner is None:
-    return  # `_link` sets it when the part gets an owner.
-  new_part, new_name = _MOVED[part, name]
-  policies = real.data.experimental.AutoShardPolicy
-  if name == "auto_shard" and value is not None:
-    value = policies.AUTO if value else policies.OFF
-  setattr(getattr(owner, new_part), new_name, value)
-
-
-def _link(part: str, option: property) -> property:
-  """Returns the property of a part that lets the part know its owner."""
-  read_part, write_part = option.fget, option.fset
-  assert read_part is not None and write_part is not None
+def _make_autotune(option: property) -> property:
+  """Returns the property `autotune`, which gets what waits in another part."""
+  read_own = option.fget
+  assert read_own is not None
 
   def read(self: Any) -> Any:
-    value = read_part(self)
-    if value is not None:
-      object.__setattr__(value, _OWNER, weakref.ref(self))
-    return value
+    autotune, part = read_own(self), getattr(self, _OPTIMIZATION)
+    waiting = vars(part).pop(_WAITING, {}) if part is not None else {}
+    for name, value in waiting.items():
+      setattr(autotune, name, value)
+    return autotune
 
-  def write(self: Any, value: Any) -> None:
-    write_part(self, value)
-    if value is None or _OWNER in vars(value):
-      return  # What moved is set in its owner already.
-    read(self)
-    for each, name in _MOVED:
-      if each == part and f"_old_{name}" in vars(value):
-        setattr(value, name, vars(value)[f"_old_{name}"])
-
-  return property(read, write, doc=option.__doc__)
+  return property(read, option.fset, doc=option.__doc__)
 
 
 def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
@@ -150,7 +135,7 @@ def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
   owners = {"": options}
   for part in (_OPTIMIZATION, _DISTRIBUTE):
     owners[part] = type(getattr(options(), part))
-    yield options, part, _link(part, vars(options)[part])
+  yield options, "autotune", _make_autotune(options.autotune)
   dropped = ((part, x) for part in _DROPPED for x in _DROPPED[part].split())
   for part, name in (*dropped, *_MOVED):
     if not hasattr(owners[part], name):

@@ -195,7 +195,9 @@ class _FirstImport(ImportWatcher):
     if name == self._name or self._name in sys.modules:
       return None
     importlib.import_module(self._name)
-    return sys.modules.get(name)  # The function may have imported it.
+    # The function may have imported the module. Left there, it would be loaded
+    # a second time.
+    return sys.modules.pop(name, None)
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:

@@ -161,23 +161,26 @@ class _Installer(import_hooks.ImportWatcher):
     if not targets or module in (None, *self._served):
       return
     self._served.append(module)
+    own = vars(module).get("__getattr__")
     loaded: dict[str, Any] = {}
 
-    def load(name: str) -> Any:
-      if name in loaded or name not in targets:
-        return loaded.get(name, patching.ABSENT)
-      try:
-        value = loaded[name] = lazy_modules.load(targets[name])
-      except lazy_modules.TargetError as error:
-        message = f"{module_name}.{name}: {error}"
-        raise AttributeError(message, name=name, obj=module) from None
-      if module_name in _PUBLIC:
-        self._log.set(module, name, value)
-      return value
+    def find(name: str) -> Any:
+      if name not in targets:
+        if own is not None:
+          return own(name)
+        message = f"module {module.__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=module)
+      if name not in loaded:
+        try:
+          loaded[name] = lazy_modules.load(targets[name])
+        except lazy_modules.TargetError as error:
+          message = f"{module_name}.{name}: {error}"
+          raise AttributeError(message, name=name, obj=module) from None
+        if module_name in _PUBLIC:
+          self._log.set(module, name, loaded[name])
+      return loaded[name]
 
-    own = vars(module).get("__getattr__")
-    function = lazy_modules.make_getattr(module.__name__, load, own)
-    self._log.set(module, "__getattr__", function)
+    self._log.set(module, "__getattr__", find)
 
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any

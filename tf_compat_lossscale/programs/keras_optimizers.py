@@ -80,13 +80,13 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
   def after_load(self, name: str, module: types.ModuleType) -> None:
     del name
     names = vars(module)
-    legacy = names.get(LEGACY)
-    if _has_classes(legacy):
+    legacy, finder = names.get(LEGACY), names.get("get")
+    if hasattr(getattr(legacy, "Optimizer", None), "get_slot"):
       for each in _CLASSES:
         value = getattr(legacy, each)
         if names.get(each, value) is not value:
           self._log.set(module, each, value)
-    elif not _finds_legacy(names.get("get")):
+    elif "use_legacy_optimizer" not in _list_words(finder):
       return  # This is Keras 3, or another package's module.
     for each in _FINDERS:
       if each in names:
@@ -97,22 +97,10 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
         self._log.set(module, each, find)
 
 
-def _has_classes(legacy: Any) -> bool:
-  """Returns whether a module has the legacy classes of Keras 2.
-
-  Keras 3 has classes of these names that raise an error.
-  """
-  base = getattr(legacy, "Optimizer", None)
-  return isinstance(base, type) and hasattr(base, "get_slot")
-
-
-def _finds_legacy(function: Any) -> bool:
-  """Returns whether `get` is that of Keras 2: whether it finds both kinds."""
+def _list_words(function: Any) -> tuple[Any, ...]:
+  """Returns the names and constants in a function's code."""
   code = getattr(function, "__code__", None)
-  return code is not None and "use_legacy_optimizer" in (
-    *code.co_consts,
-    *code.co_varnames,
-  )
+  return (*code.co_consts, *code.co_varnames) if code is not None else ()
 
 
 def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,47 +29,26 @@ class LazyModule(types.ModuleType):
     self,
     name: str,
     load: Callable[[str], Any],
-    list_names: Callable[[], list[str]] | None = None,
+    list_names: Callable[[], list[str]],
   ):
     """Makes a module.
 
     Args:
       name: The module's name.
-      load: As of `make_getattr`.
+      load: A function that returns the value of a name, or ABSENT if it does
+        not know the name. It may raise an AttributeError that says what to do.
       list_names: The function that `dir` calls.
     """
     super().__init__(name)
     self.__path__: list[str] = []
-    functions = vars(self)  # Where Python looks for functions of a module.
-    functions["__getattr__"] = make_getattr(name, load)
-    if list_names is not None:
-      functions["__dir__"] = list_names
+    self.__dict__.update(_load=load, __dir__=list_names)
 
-
-def make_getattr(
-  module: str,
-  load: Callable[[str], Any],
-  own: Callable[[str], Any] | None = None,
-) -> Callable[[str], Any]:
-  """Returns a module's function `__getattr__`.
-
-  Args:
-    module: The module's name.
-    load: A function that returns the value of a name, or ABSENT if it does not
-      know the name. It may raise an AttributeError that says what to do.
-    own: The `__getattr__` that the module has already; it is asked for names
-      that `load` does not know.
-  """
-
-  def __getattr__(name: str) -> Any:
-    value = load(name)
-    if value is not ABSENT:
-      return value
-    if own is not None:
-      return own(name)
-    raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-  return __getattr__
+  def __getattr__(self, name: str) -> Any:
+    value = self.__dict__["_load"](name)
+    if value is ABSENT:
+      message = f"module {self.__name__!r} has no attribute {name!r}"
+      raise AttributeError(message, name=name, obj=self)
+    return value
 
 
 class TargetError(ImportError):

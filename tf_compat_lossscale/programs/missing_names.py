@@ -373,7 +373,7 @@ def _find_private(name: str) -> Absence | None:
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
     return Absence(tables.PRIVATE_KERAS, True)
   module, last = name, ""
-  while (path := tensorflow_names.find_module_file(module)) is None:
+  while (spec := which_keras.find_spec(module)) is None:
     if tables.TABLE.find_module(module):
       return Absence(module, True)
     module, _, last = module.rpartition(".")
@@ -381,7 +381,7 @@ def _find_private(name: str) -> Absence | None:
       return None  # TensorFlow is not installed.
   if last and last in tables.TABLE.names.get(module, ()):
     return Absence(f"{module}.{last}", True)
-  if not last or _mentions(path, last):
+  if not last or _may_have(spec.origin or "", last):
     return None
   return Absence(f"{module}.{last}")
 
@@ -392,11 +392,10 @@ def _read(path: str) -> str:
     return file.read()
 
 
-def _mentions(path: str, name: str) -> bool:
+def _may_have(path: str, name: str) -> bool:
   """Returns whether a module may have a name: its text has the word."""
   if not path.endswith(".py"):  # A folder, or a compiled module.
-    return not path.endswith("python")
-  text = _read(path)
-  if re.search(r"^from \S+ import \*", text, re.MULTILINE):
     return True
-  return re.search(rf"\b{re.escape(name)}\b", text) is not None
+  stars = r"^from \S+ import \*"
+  text = _read(path)
+  return bool(re.search(rf"{stars}|\b{re.escape(name)}\b", text, re.MULTILINE))

@@ -247,4 +247,4 @@ def _load_moved(name: str, target: str) -> types.ModuleType | None:
           raise
     return getattr(module, member)
 
-  return lazy_modules.LazyModule(name, load)
+  return lazy_modules.LazyModule(name, load, lambda: dir(module))

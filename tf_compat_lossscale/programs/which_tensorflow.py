@@ -155,13 +155,6 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
     if name and attribute.lineno not in asked:
       part, written = name.removeprefix(_TENSORFLOW), f".{attribute.attr}"
       yield Sign(1, 4, part, written, source.path, attribute.lineno)
-  for call in source.list_nodes(ast.Call):
-    name = ""
-    if call.keywords or len(call.args) > 1:
-      found = tensorflow_names.find_tensorflow_1_call(call, source.resolve)
-      name = found or ""
-    if name and call.lineno not in asked:
-      yield Sign(1, 1, f"{name}()", f"{name}()", source.path, call.lineno)
   yield from _find_graph_of_compat_v1(source, uses)
 
 
