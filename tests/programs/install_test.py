@@ -159,12 +159,6 @@ def test_install_is_idempotent_and_contexts_nest():
   assert theirs() and sys.meta_path == finders
 
 
-def test_the_context_ends_with_errors_too():
-  with pytest.raises(KeyError), tfl.installed():
-    raise KeyError("mine")
-  assert tf.compat.v1.mixed_precision.LossScale is not tfl.LossScale
-
-
 def test_threads():
   before = snapshot()
   wrong = []
@@ -206,36 +200,6 @@ def test_unknown_names_are_as_unknown_as_ever():
       tf.mixed_precision.experimental.LossScales  # noqa: B018
     with pytest.raises(ModuleNotFoundError):
       importlib.import_module("tensorflow.mixed_precision.no_such")
-
-
-def test_graph_rewrite_by_its_legacy_name():
-  with tfl.installed(), tf.Graph().as_default():
-    experimental = tf.compat.v1.train.experimental
-    opt = experimental.enable_mixed_precision_graph_rewrite(
-      tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    )
-    experimental.disable_mixed_precision_graph_rewrite()
-    assert isinstance(opt, tfl.MixedPrecisionLossScaleOptimizer)
-
-
-@pytest.mark.parametrize(
-  ("name", "where"),
-  [
-    ("tensorflow", ("v2", "")),
-    ("tensorflow._api.v2.compat.v1.train", ("v1", "train")),
-    (
-      "tensorflow.compat.v2.compat.v1.train.LossScale",
-      ("v1", "train.LossScale"),
-    ),
-    ("tensorflow.compat.v1.compat.v2", ("v2", "")),
-    ("keras.api._v1.keras.mixed_precision", ("v1", "keras.mixed_precision")),
-    ("keras._tf_keras.keras.mixed_precision", ("v2", "keras.mixed_precision")),
-    ("tensorflow_probability.train", None),
-    ("keras.layers", None),
-  ],
-)
-def test_find_place(name, where):
-  assert table.find_place(name) == where
 
 
 if __name__ == "__main__":

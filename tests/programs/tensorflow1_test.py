@@ -243,43 +243,5 @@ def test_an_error_tells_of_the_other_tensorflow(tmp_path):
   assert printed.splitlines() == expected
 
 
-@pytest.mark.any_release
-def test_children_have_the_names_too(tmp_path):
-  # A stub, because the program children/run.py in old_programs_test.py shows
-  # that children's own TensorFlow has the names.
-  program(tmp_path, "", "tensorflow.py")
-  child = """
-import os, sys
-mode = os.environ["TF_COMPAT_LOSSSCALE_RUN"]
-watchers = sys.meta_path[0].watchers
-(hook,) = [w for w in watchers if vars(w).get("_name") == "tensorflow"]
-hook._then = lambda module: print(module.__name__, sys.argv, mode)
-import tensorflow
-"""
-  program(tmp_path, child, "child.py")
-  text = """
-import os, subprocess, sys
-run = lambda *a, **k: print(subprocess.check_output(
-    [sys.executable, *a], text=True, **k), end="")
-run("-c", "import sys; print(type(sys.meta_path[0]).__module__, sys.argv)", "x")
-run("-c", "import subprocess, sys; print(subprocess.check_output("
-    "[sys.executable, 'child.py'], text=True), end='')")
-run("-c", "import sys; print('tensorflow' in sys.modules)")
-run("-c", "import sys; print([p for p in sys.path if '_site' in p])")
-run("-S", "-c", "print('without site')")
-run("-E", "-c", "import os; print('without environment')")
-"""
-  code, out, err = run("--tf1", program(tmp_path, text), cwd=tmp_path)
-  assert code == 0, err
-  assert out.splitlines() == [
-    "tf_compat_lossscale.programs.import_hooks ['-c', 'x']",
-    "tensorflow ['child.py'] tf1",
-    "False",
-    "[]",
-    "without site",
-    "without environment",
-  ]
-
-
 if __name__ == "__main__":
   helpers.main()

@@ -53,15 +53,6 @@ def test_a_package_of_the_program_may_be_installed(monkeypatch):
   assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "2.99.0"
 
 
-def test_functions_between_are_passed_over():
-  between = {"ask": ask, "__name__": "tf_compat_lossscale.programs.tensorflow1"}
-  exec("def call(answer): return answer('2.99.0')", between)
-  asks = {"call": between["call"], "answer": tensorflow1.tell_version}
-  library = f"{_INSTALLED}/a.py"
-  assert eval("call(answer)", {**asks, "__file__": "me/a.py"}) == "1.15.5"
-  assert eval("call(answer)", {**asks, "__file__": library}) == "2.99.0"
-
-
 def test_a_module_tells_and_stays_as_it_was():
   module = types.ModuleType("tensorflow.compat.v1.version")
   module.VERSION, module.other = "2.99.0", 1
@@ -97,12 +88,3 @@ def test_every_usual_question_takes_it_for_1_15(question):
   version = pytest.importorskip("packaging.version")
   names = {"v": tensorflow1.VERSION, "re": re, "Version": version.Version}
   assert eval(question, names)
-
-
-@pytest.mark.filterwarnings("ignore:distutils Version classes")
-def test_distutils_takes_it_for_1_15():
-  # Setuptools has the module for Pythons that have none.
-  module = pytest.importorskip("setuptools._distutils.version")
-  for version in (module.LooseVersion, module.StrictVersion):
-    told = version(tensorflow1.VERSION)
-    assert version("1.14.0") < told < version("2.0.0")
