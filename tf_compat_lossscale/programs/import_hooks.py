@@ -26,6 +26,7 @@ _NEEDS_TENSORFLOW = re.compile(
 )
 # The functions of the import system that ask finders in another way.
 _FIND_SPEC, _FROM_IMPORT = "find_spec", "_handle_fromlist"
+_SYSTEM = (__name__, "importlib._bootstrap", "_frozen_importlib")
 
 
 class ImportWatcher:
@@ -156,19 +157,15 @@ def _find_asker() -> str:
   `import a.b`, while a missing module must end in three different ways.
   """
   frame: Any = sys._getframe(2)
-  is_import = False
-  while frame is not None:
-    name, function = frame.f_globals.get("__name__"), frame.f_code.co_name
-    if name == "importlib.util" and function == _FIND_SPEC:
-      # It imports the parents of the module.
-      return "" if is_import else _FIND_SPEC
-    if name not in (__name__, "importlib._bootstrap", "_frozen_importlib"):
-      return ""
-    if function == _FROM_IMPORT:
-      return _FROM_IMPORT
-    is_import = is_import or function == "_find_and_load"
+  names = []
+  while frame is not None and frame.f_globals.get("__name__") in _SYSTEM:
+    names.append(frame.f_code.co_name)
     frame = frame.f_back
-  return ""
+  if _FROM_IMPORT in names:
+    return _FROM_IMPORT
+  # `find_spec` imports the parents of the module.
+  is_asked = frame is not None and frame.f_code.co_name == _FIND_SPEC
+  return _FIND_SPEC if is_asked and "_find_and_load" not in names else ""
 
 
 class _FirstImport(ImportWatcher):

@@ -50,39 +50,36 @@ def list_changes(name: str, module: Any) -> Iterator[_Change]:
   elif match[1] == "backend":
     _seed_keras()
   elif match[1] == "engine.sequential":
-    for method in (predict_classes, predict_proba):
-      if not hasattr(module.Sequential, method.__name__):
-        yield module.Sequential, method.__name__, method
+    for method in (_predict_classes, _predict_proba):
+      name = method.__name__[1:]
+      if not hasattr(module.Sequential, name):
+        yield module.Sequential, name, method
   elif not hasattr(module.Policy, "should_cast_variables"):
     yield module.Policy, "should_cast_variables", property(_casts_variables)
 
 
 def _list_in_tensorflow(tensorflow: Any) -> Iterator[_Change]:
-  dataset = tensorflow.compat.v2.data.Dataset
-
-  def experimental_run_v2(
-    self: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None
-  ) -> Any:
-    return self.run(fn, args, kwargs, options)
-
-  def experimental_make_numpy_dataset(self: Any, numpy_input: Any) -> Any:
-    del self  # What distributes a dataset copies it to the workers.
-    return dataset.from_tensor_slices(numpy_input)
-
-  def experimental_distribute_datasets_from_function(
-    self: Any, dataset_fn: Any, options: Any = None
-  ) -> Any:
-    return self.distribute_datasets_from_function(dataset_fn, options)
-
   v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2
+  methods: dict[str, Callable[..., Any]] = {
+    "experimental_run_v2": (
+      lambda self, fn, args=(), kwargs=None, options=None: self.run(
+        fn, args, kwargs, options
+      )
+    ),
+    # What distributes a dataset copies it to the workers.
+    "experimental_make_numpy_dataset": (
+      lambda self, numpy_input: v2.data.Dataset.from_tensor_slices(numpy_input)
+    ),
+    "experimental_distribute_datasets_from_function": (
+      lambda self, dataset_fn, options=None: (
+        self.distribute_datasets_from_function(dataset_fn, options)
+      )
+    ),
+  }
   for strategy in (v1.distribute.Strategy, v2.distribute.Strategy):
-    for method in (
-      experimental_run_v2,
-      experimental_make_numpy_dataset,
-      experimental_distribute_datasets_from_function,
-    ):
-      if not hasattr(strategy, method.__name__):
-        yield strategy, method.__name__, method
+    for name, method in methods.items():
+      if not hasattr(strategy, name):
+        yield strategy, name, method
   set_seed = _seed_keras_too(v2.random.set_seed)
   for owner in {id(m): m for m in (tensorflow.random, v2.random)}.values():
     if hasattr(owner, "set_seed"):  # TensorFlow 1 has none.
@@ -112,7 +109,7 @@ def _seed_keras() -> None:
     module._SEED_GENERATOR.generator = generator
 
 
-def predict_classes(
+def _predict_classes(
   self: Any, x: Any, batch_size: int = 32, verbose: int = 0
 ) -> Any:
   """Returns the class of each example: int64, or int32 for one output."""
@@ -122,7 +119,7 @@ def predict_classes(
   return (found > 0.5).astype("int32")
 
 
-def predict_proba(
+def _predict_proba(
   self: Any, x: Any, batch_size: int = 32, verbose: int = 0
 ) -> Any:
   """Returns what `predict` returns."""
