@@ -17,7 +17,7 @@ import sys
 import types
 from typing import Any
 
-from tf_compat_lossscale._core import legacy_names as table
+from tf_compat_lossscale._core import legacy_names
 
 _OPTIMIZATION = "experimental_optimization"
 _DISTRIBUTE = "experimental_distribute"
@@ -26,13 +26,12 @@ _FUSIONS = (
   "noop_elimination parallel_batch shuffle_and_repeat_fusion"
 )
 
-# Attribute of the options ("" for the options themselves) -> options in it that
-# do nothing any more.
+# Class of options -> its options that do nothing any more.
 _DROPPED = {
-  "": "experimental_hoist_random_uniform experimental_latency_all_edges "
-  "experimental_map_vectorization experimental_numa_aware "
-  "experimental_stateful_whitelist experimental_stats",
-  _OPTIMIZATION: "autotune_algorithm autotune_buffers "
+  "Options": "experimental_hoist_random_uniform experimental_stats "
+  "experimental_latency_all_edges experimental_map_vectorization "
+  "experimental_numa_aware experimental_stateful_whitelist",
+  "OptimizationOptions": "autotune_algorithm autotune_buffers "
   "filter_with_random_uniform_fusion hoist_random_uniform map_vectorization "
   "reorder_data_discarding_ops",
 }
@@ -42,7 +41,8 @@ _NESTED = {
   "transformation_latency",
   "map_vectorization": "enabled use_choose_fastest",
 }
-# (attribute, option) -> the attribute and the option that it is today.
+# (attribute of the options, option) -> the attribute and the option that it is
+# today. The attribute "" is the options themselves.
 _MOVED = {
   ("", "experimental_autotune"): ("autotune", "enabled"),
   (_OPTIMIZATION, "autotune"): ("autotune", "enabled"),
@@ -56,58 +56,48 @@ _said: list[str] = []
 
 
 class _Old(property):
-  """An option of old releases."""
+  """An option that moved."""
 
 
-class _Ignored:
-  """An option that does nothing, and its own options."""
+def _find_dropped(self: Any, name: str) -> Any:
+  """Returns what an option that does nothing is at first; says that it is one.
 
-  def __init__(self, path: str, names: str):
-    for name in names.split():
-      object.__setattr__(self, name, None)
-    object.__setattr__(self, "_path", path)
-
-  def __setattr__(self, name: str, value: Any) -> None:
-    path = f"{vars(self)['_path']}.{name}"
-    if name not in vars(self):
-      raise AttributeError(f"tf.data.Options has no {path}", name=name)
-    _say(path)
-    object.__setattr__(self, name, value)
-
-
-def _say(path: str) -> None:
-  """Says in one line, once, that an option does nothing."""
-  if not _said and os.environ.get(table.QUIET) != "1":
+  This is a `__getattr__`. What a program sets then, TensorFlow keeps.
+  """
+  kind = type(self).__name__
+  if name not in _DROPPED.get(kind, "").split():
+    raise AttributeError(f"{kind} has no {name}", name=name, obj=self)
+  if not _said and os.environ.get(legacy_names.QUIET) != "1":
     print(
-      f"tf_compat_lossscale: {path} of tf.data.Options does nothing: "
+      f"tf_compat_lossscale: {name} of tf.data's {kind} does nothing: "
       "TensorFlow has dropped it, and others of the kind",
       file=sys.stderr,
     )
-  _said.append(path)
+  _said.append(name)
+  if name not in _NESTED:
+    return None
+  names = _NESTED[name].split()
+  value = type(name, (), {"__slots__": names})()
+  for each in names:
+    setattr(value, each, None)
+  object.__setattr__(self, name, value)
+  return value
 
 
 def _make_option(part: str, name: str, real: Any) -> _Old:
-  path, key = f"{part}.{name}".lstrip("."), f"_old_{name}"
-
-  def read(self: Any) -> Any:
-    if key not in vars(self) and name in _NESTED:
-      object.__setattr__(self, key, _Ignored(path, _NESTED[name]))
-    return vars(self).get(key)
+  key, (new_part, new_name) = f"_old_{name}", _MOVED[part, name]
 
   def write(self: Any, value: Any) -> None:
     object.__setattr__(self, key, value)
-    new_part, new_name = _MOVED.get((part, name), ("", ""))
     if name == "auto_shard" and value is not None:
       policies = real.data.experimental.AutoShardPolicy
       value = policies.AUTO if value else policies.OFF
-    if not new_name:
-      _say(path)
-    elif part == _OPTIMIZATION:  # It does not know the options around it.
+    if part == _OPTIMIZATION:  # It does not know the options around it.
       vars(self).setdefault(_WAITING, {})[new_name] = value
     else:
       setattr(self if part else getattr(self, new_part), new_name, value)
 
-  return _Old(read, write)
+  return _Old(lambda self: vars(self).get(key), write)
 
 
 def _make_autotune(option: property) -> property:
@@ -126,7 +116,7 @@ def _make_autotune(option: property) -> property:
 
 
 def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
-  """Yields (class, name, property) for all options that TensorFlow lacks.
+  """Yields (class, name, value) for what classes of options lack.
 
   Args:
     real: TensorFlow 2's namespace, `tensorflow.compat.v2`.
@@ -135,10 +125,11 @@ def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
   owners = {"": options}
   for part in (_OPTIMIZATION, _DISTRIBUTE):
     owners[part] = type(getattr(options(), part))
+  for owner in owners.values():
+    yield owner, "__getattr__", _find_dropped
   yield options, "autotune", _make_autotune(options.autotune)
-  dropped = ((part, x) for part in _DROPPED for x in _DROPPED[part].split())
-  for part, name in (*dropped, *_MOVED):
-    if not hasattr(owners[part], name):
+  for part, name in _MOVED:
+    if name not in vars(owners[part]):
       yield owners[part], name, _make_option(part, name, real)
 
 
