@@ -73,12 +73,6 @@ class Use(NamedTuple):
     return line
 
   @property
-  def column(self) -> int:
-    """The column where the occurrence starts, in bytes of UTF-8."""
-    column: int = self.node.col_offset  # type: ignore[attr-defined]
-    return column
-
-  @property
   def written(self) -> str:
     """The name as the source has it, such as "tf.Session"."""
     if isinstance(self.node, ast.alias):
