@@ -79,18 +79,5 @@ def test_new_optimizers_by_an_option(tmp_path):
     assert printed == expected, options
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="There is no Keras 3.")
-def test_keras_3_is_left_as_it_is():
-  helpers.run_forked(
-    "-c",
-    "import tensorflow as tf, tf_compat_lossscale as tfl\n"
-    "adam = tf.keras.optimizers.Adam\n"
-    "tfl.install(keras_optimizers='legacy')\n"
-    "assert tf.keras.optimizers.Adam is adam\n"
-    "assert type(tf.keras.optimizers.get('adam')) is adam",
-  )
-
-
 if __name__ == "__main__":
   helpers.main()

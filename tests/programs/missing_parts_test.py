@@ -222,13 +222,6 @@ def test_standalone_keras_is_keras_2(option, tmp_path):
   assert done[:2] == (0, "trained\n"), done
 
 
-def test_standalone_keras_stays_keras_3_for_keras_3(tmp_path):
-  if helpers.RELEASE < (2, 16):
-    pytest.skip("this TensorFlow has no Keras 3")
-  text = "import keras, tensorflow as tf\nprint(hasattr(keras, 'ops'))"
-  assert run(tmp_path, text, "--tf2", "--keras3") == "True\n"
-
-
 _ESTIMATOR = """
 import numpy as np
 import tensorflow as tf

@@ -2,7 +2,6 @@
 """Tests which version of TensorFlow a program for TensorFlow 1 is told."""
 
 import re
-import types
 
 import pytest
 
@@ -51,21 +50,6 @@ def test_a_package_of_the_program_may_be_installed(monkeypatch):
   assert ask(f"{_INSTALLED}/opennmt_tools/a.py") == "2.99.0"
   tensorflow1.set_own_packages([])
   assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "2.99.0"
-
-
-def test_a_module_tells_and_stays_as_it_was():
-  module = types.ModuleType("tensorflow.compat.v1.version")
-  module.VERSION, module.other = "2.99.0", 1
-  before = dir(module)
-  tensorflow1.set_getattr(module, "version", 1)
-  read = {"module": module, "__file__": f"{_INSTALLED}/a.py"}
-  assert eval("module.VERSION", read) == "2.99.0"
-  assert eval("module.VERSION", {**read, "__file__": "me/a.py"}) == "1.15.5"
-  assert dir(module) == before and module.other == 1
-  with pytest.raises(AttributeError, match="version' has no attribute 'no'"):
-    _ = module.no
-  module.VERSION = "mine"
-  assert module.VERSION == "mine"
 
 
 # What public programs do with `tf.__version__`, and mean by 1.15.

@@ -67,8 +67,8 @@ def read_program(words: Sequence[str]) -> Program:
   if words[0] == "-c":
     code = functools.partial(sources.read_text, "-c")
     first = _read_all(words[1:2], errors, code)
-    return Program(_read_levels(first, search, []), [], errors[-1])
-  first = _read_all(_find_first(words, search), errors)
+  else:
+    first = _read_all(_find_first(words, search), errors)
   scripts = os.path.realpath(sysconfig.get_path("scripts"))
   names = {find_package(source.path) for source in first}
   for source in first:
