@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests TensorFlow under `tf-lossscale run`, for every form of import."""
 
+import os
+
 import helpers
 import legacy_processes
 from legacy_processes import program
 from legacy_processes import run
 import pytest
+
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.programs import tensorflow1
 
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
@@ -241,6 +246,50 @@ def test_an_error_tells_of_the_other_tensorflow(tmp_path):
   ]
   expected[2] = ""
   assert printed.splitlines() == expected
+
+
+_INSTALLED = "env/lib/python3.11/site-packages"
+
+
+def ask(path, name="asker"):
+  """Returns what a module in a file is told when the real version is 2.99.0."""
+  names = {"answer": tensorflow1.tell_version, "__name__": name}
+  if path is not None:
+    names["__file__"] = path
+  return eval("answer('2.99.0')", names)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("path", "name", "expected"),
+  [
+    ("me/train.py", "__main__", "1.15.5"),
+    ("me/site/packages/train.py", "train", "1.15.5"),
+    (None, "__main__", "1.15.5"),  # Code without a file, as in a notebook.
+    (f"{_INSTALLED}/tf_slim/__init__.py", "tf_slim", "2.99.0"),
+    ("lib/python3/dist-packages/mine.py", "mine", "2.99.0"),
+    ("env\\Lib\\site-packages\\horovod\\a.py", "horovod.a", "2.99.0"),
+    # This package is not always among the installed ones.
+    ("src/tf_compat_lossscale/a.py", "tf_compat_lossscale.a", "2.99.0"),
+    (
+      "src/tf_compat_lossscale_tools.py",
+      "tf_compat_lossscale_tools",
+      "1.15.5",
+    ),
+  ],
+)
+def test_tells_by_the_asking_module(path, name, expected):
+  assert ask(path, name) == expected
+
+
+@pytest.mark.any_release
+def test_a_package_of_the_program_may_be_installed(monkeypatch):
+  monkeypatch.setenv(legacy_names.PACKAGES, f"opennmt{os.pathsep}single")
+  assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "1.15.5"
+  assert ask(f"{_INSTALLED}/single.py") == "1.15.5"
+  assert ask(f"{_INSTALLED}/opennmt_tools/a.py") == "2.99.0"
+  monkeypatch.delenv(legacy_names.PACKAGES)
+  assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "2.99.0"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ are made for the TensorFlow that is installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 import importlib
 import os
 import re
@@ -31,8 +30,6 @@ _VERSIONS = ("VERSION", "__version__")
 _OURS = re.compile(r"tf_compat_lossscale(\.|$)")
 # Modules whose functions pass an attribute's name on to this one.
 _BETWEEN = ("tensorflow.python.util.module_wrapper", __name__)
-# A program's own packages among the installed ones.
-_own: set[str] = set()
 
 
 class _TensorFlow1(types.ModuleType):
@@ -111,9 +108,7 @@ def prepare(
   environment.honor_environment(quiet=os.environ.get(legacy_names.QUIET) == "1")
   used = real.compat.v1 if v1 else real
   if v1:
-    own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
     _replace_tensorflow(real, used)
-    set_own_packages(own)
   # Such as `tensorflow._api.v2.`: the parent's name for code inside TensorFlow.
   start = used.train.__name__.removesuffix("train")
   modules = {
@@ -203,12 +198,6 @@ def set_getattr(module: Any, path: str, tensorflow: int) -> None:
     namespace.update(__getattr__=find, __dir__=list_names)
 
 
-def set_own_packages(names: Iterable[str]) -> None:
-  """Sets the installed packages that are the program's, not libraries."""
-  _own.clear()
-  _own.update(names)
-
-
 def tell_version(real: str) -> str:
   """Returns what the code that asks for TensorFlow's version is told.
 
@@ -223,6 +212,7 @@ def tell_version(real: str) -> str:
     frame = frame.f_back
   asks = frame.f_globals if frame else {}
   package = program_files.find_package(str(asks.get("__file__")))
-  is_library = package is not None and package not in _own
+  own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
+  is_library = package is not None and package not in own
   is_ours = _OURS.match(str(asks.get("__name__"))) is not None
   return real if is_library or is_ours else VERSION
