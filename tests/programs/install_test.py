@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import legacy_names as table
-from tf_compat_lossscale.programs import lazy_modules
+from tf_compat_lossscale.programs import old_modules
 
 _CORE = [row for row in table.TABLE if row.home not in ("keras", "contrib")]
 _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
@@ -55,7 +55,7 @@ def same(before, after):
         continue
       assert names.get(key) is after[name].get(key), (name, key)
   for name in set(after) - set(before):
-    assert not isinstance(after[name], lazy_modules.LazyModule), name
+    assert not isinstance(after[name], old_modules.LazyModule), name
 
 
 CASES = [
@@ -120,7 +120,7 @@ def test_a_module_that_an_import_has_set_in_its_parent_goes():
   with tfl.installed():
     importlib.import_module("tensorflow.compat.v1.keras.mixed_precision")
   keras = vars(sys.modules["tensorflow.compat.v1"]).get("keras")
-  assert not isinstance(keras, lazy_modules.LazyModule)
+  assert not isinstance(keras, old_modules.LazyModule)
 
 
 def test_what_somebody_else_set_stays():

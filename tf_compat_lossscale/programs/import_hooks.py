@@ -15,6 +15,8 @@ from typing import Any
 from typing import cast
 from typing import TYPE_CHECKING
 
+from tf_compat_lossscale._core import which_keras
+
 if TYPE_CHECKING:
   from importlib.abc import Loader
 
@@ -171,17 +173,21 @@ def _find_asker() -> str:
 class _FirstImport(ImportWatcher):
   """A watcher that calls a function after a module's import, then stops.
 
-  A module of this package may import the awaited module, and the function may
-  need that module of this package whole. So the awaited module is imported
-  before any public module of this package that needs TensorFlow.
+  A module of this package may import TensorFlow, and the function may need that
+  module of this package whole. So TensorFlow is imported before any public
+  module of this package that needs it; and before the package keras, if that
+  is to be Keras 2.
   """
 
   def __init__(self, name: str, then: Callable[[types.ModuleType], None]):
     self._name, self._then = name, then
 
   def watches(self, name: str) -> bool:
-    is_ours = self._name == "tensorflow" and _NEEDS_TENSORFLOW.match(name)
-    return name == self._name or bool(is_ours)
+    if name == self._name or self._name != "tensorflow":
+      return name == self._name
+    if name == "keras":
+      return not which_keras.means_keras_3()
+    return _NEEDS_TENSORFLOW.match(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     if name == self._name:
@@ -192,9 +198,9 @@ class _FirstImport(ImportWatcher):
     if name == self._name or self._name in sys.modules:
       return None
     importlib.import_module(self._name)
-    # The function may have imported the module. Left there, it would be loaded
-    # a second time.
-    return sys.modules.pop(name, None)
+    importlib.import_module(name)
+    # The import system would load what it finds there a second time.
+    return sys.modules.pop(name)
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:

@@ -22,12 +22,10 @@ from tf_compat_lossscale._core.legacy_names import Place
 from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
-from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import old_keras
 from tf_compat_lossscale.programs import old_methods
 from tf_compat_lossscale.programs import old_modules
-from tf_compat_lossscale.programs import private_keras
-from tf_compat_lossscale.programs import standalone_keras
 from tf_compat_lossscale.programs import tables
 
 _OURS = "tf_compat_lossscale"
@@ -84,8 +82,8 @@ class _Installer(import_hooks.ImportWatcher):
   def __init__(self) -> None:
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
-    self._keras = private_keras.PrivateKeras(self._log)
-    self._standalone = standalone_keras.StandaloneKeras(self._log)
+    self._keras = old_keras.PrivateKeras(self._log)
+    self._standalone = old_keras.StandaloneKeras(self._log)
     self._served: list[types.ModuleType] = []
     release = which_keras.find_release() or missing_names.WITHOUT_ESTIMATOR
     self._lacks_estimator = release >= missing_names.WITHOUT_ESTIMATOR
@@ -172,8 +170,8 @@ class _Installer(import_hooks.ImportWatcher):
         raise AttributeError(message, name=name, obj=module)
       if name not in loaded:
         try:
-          loaded[name] = lazy_modules.load(targets[name])
-        except lazy_modules.TargetError as error:
+          loaded[name] = old_modules.load(targets[name])
+        except old_modules.TargetError as error:
           message = f"{module_name}.{name}: {error}"
           raise AttributeError(message, name=name, obj=module) from None
         if module_name in _PUBLIC:

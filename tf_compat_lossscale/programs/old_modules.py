@@ -3,11 +3,13 @@
 
 There are four kinds: modules of the legacy names, which `_core/legacy_names`
 lists; modules of `tf.contrib` and private modules that moved, which `tables`
-lists; and modules of Keras 2 that tensorflow_addons imports from `keras`.
+lists; and modules of Keras 2 that tensorflow_addons imports from `keras`. Their
+members load when a program uses them, by the targets of `tables`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import contextlib
 import functools
 import importlib
@@ -18,7 +20,6 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import tables
 
@@ -26,6 +27,121 @@ _CONTRIB = "contrib."
 # tensorflow_addons imports modules of Keras 2 from `keras`, which is Keras 3
 # from TensorFlow 2.16 on. These modules are then those of tf_keras.
 _OF_ADDONS = "keras.src.engine"
+_SHORT = {
+  "est": "tensorflow_estimator.python.estimator",
+  "ours": "tf_compat_lossscale._core.tf",
+  "py": "tensorflow.python",
+  "tf": "tensorflow.compat.v1",
+}
+# Modules of `tensorflow.compat.v1` that exist on Keras 2 alone.
+_ON_KERAS_2 = ("tf.layers.", "tf.nn.rnn_cell.", "tf.keras.")
+
+
+class LazyModule(types.ModuleType):
+  """A module that TensorFlow lacks; its members load when they are used."""
+
+  def __init__(
+    self,
+    name: str,
+    load: Callable[[str], Any],
+    list_names: Callable[[], list[str]],
+  ):
+    """Makes a module.
+
+    Args:
+      name: The module's name.
+      load: A function that returns the value of a name, or ABSENT if it does
+        not know the name. It may raise an AttributeError that says what to do.
+      list_names: The function that `dir` calls.
+    """
+    super().__init__(name)
+    self.__path__: list[str] = []
+    self.__dict__.update(_load=load, __dir__=list_names)
+
+  def __getattr__(self, name: str) -> Any:
+    value = self.__dict__["_load"](name)
+    if value is patching.ABSENT:
+      message = f"module {self.__name__!r} has no attribute {name!r}"
+      raise AttributeError(message, name=name, obj=self)
+    return value
+
+
+class TargetError(ImportError):
+  """An error for a target that this TensorFlow lacks; says what to do."""
+
+
+def load(target: str) -> Any:
+  """Returns the module, class, function or constant that a target names.
+
+  Raises:
+    TargetError: There is no such thing in this installation.
+  """
+  *choices, last = target.split(" or ")
+  for choice in choices:
+    try:
+      return _load_one(choice)
+    except TargetError:
+      continue
+  return _load_one(last)
+
+
+def expand(target: str) -> str:
+  """Returns the full name that a choice of a target means."""
+  first, dot, rest = target.partition(".")
+  if first == "keras2":
+    return f"{which_keras.find_keras_2()}{dot}{rest}"
+  return f"{_SHORT.get(first, first)}{dot}{rest}"
+
+
+def _load_one(target: str) -> Any:
+  """Imports modules as far as there are any, then reads attributes.
+
+  In the public namespace, attributes come first: an import there would load a
+  module a second time, by another name.
+  """
+  if target.startswith("est."):
+    reason = missing_names.explain("tensorflow.estimator")
+    if reason:
+      raise TargetError(reason, name="tensorflow_estimator")
+  full = expand(target)
+  done = _SHORT["tf"] if target.startswith("tf.") else full.partition(".")[0]
+  try:
+    value = importlib.import_module(done)
+  except ModuleNotFoundError as error:
+    raise TargetError(str(error), name=error.name) from None
+  for part in filter(None, full.removeprefix(done).split(".")):
+    done = f"{done}.{part}"
+    try:
+      value = _find(value, part, done, target.startswith("tf."))
+    except ModuleNotFoundError:
+      raise  # A module exists, and fails to import another.
+    except (AttributeError, ImportError) as error:
+      reason = str(error)
+      if target.startswith(_ON_KERAS_2) or "Keras 3" in reason:
+        reason = missing_names.explain_keras_2(target)
+      raise TargetError(f"{target} is not there: {reason}") from None
+  return value
+
+
+def _find(owner: Any, part: str, name: str, is_public: bool) -> Any:
+  """Returns a member or a module of a module.
+
+  Raises:
+    AttributeError: There is none.
+    ImportError: There is one that cannot be loaded.
+  """
+  if is_public:
+    try:
+      return getattr(owner, part)
+    except (AttributeError, ImportError):
+      pass
+  if isinstance(owner, types.ModuleType):
+    try:
+      return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+      if not (is_public or name.startswith(error.name or "?")):
+        raise
+  return getattr(owner, part)
 
 
 def make_module(name: str) -> types.ModuleType | None:
@@ -76,7 +192,7 @@ def make_legacy(place: Place, package: str) -> types.ModuleType:
   names = legacy_names.NAMES_IN.get(place, {})
   modules = legacy_names.MODULES_IN.get(place, set())
 
-  def load(name: str) -> Any:
+  def find(name: str) -> Any:
     if name in names:
       return load_legacy(names[name], name, package)
     if name in modules:
@@ -88,8 +204,8 @@ def make_legacy(place: Place, package: str) -> types.ModuleType:
       return _load_contrib(name)
     return patching.ABSENT
 
-  return lazy_modules.LazyModule(
-    f"tensorflow.{place.module}", load, lambda: sorted({*names, *modules})
+  return LazyModule(
+    f"tensorflow.{place.module}", find, lambda: sorted({*names, *modules})
   )
 
 
@@ -116,7 +232,7 @@ def load_legacy(home: str, name: str, package: str) -> Any:
   return getattr(module, legacy_names.get_current_name(name))
 
 
-class _ContribModule(lazy_modules.LazyModule):
+class _ContribModule(LazyModule):
   """A module of `tf.contrib`.
 
   A module below `tensorflow.contrib.layers`, such as
@@ -133,7 +249,7 @@ class _ContribModule(lazy_modules.LazyModule):
   def _list_names(self) -> list[str]:
     names = set(self._names) - {"*"}
     for home in tables.list_star_homes(self._names):
-      module = lazy_modules.load(home)
+      module = load(home)
       names |= set(getattr(module, "__all__", None) or dir(module))
     return sorted(name for name in names if not name.startswith("__"))
 
@@ -155,14 +271,14 @@ class _ContribModule(lazy_modules.LazyModule):
     reason, homes = "", tables.list_star_homes(self._names)
     if name in self._names:
       try:
-        return lazy_modules.load(self._names[name])
-      except lazy_modules.TargetError as error:
+        return load(self._names[name])
+      except TargetError as error:
         homes, reason = [], str(error)
     for home in homes:
       value = patching.ABSENT
-      if name in getattr(lazy_modules.load(home), "__all__", (name,)):
-        with contextlib.suppress(lazy_modules.TargetError):
-          value = lazy_modules.load(f"{home}.{name}")
+      if name in getattr(load(home), "__all__", (name,)):
+        with contextlib.suppress(TargetError):
+          value = load(f"{home}.{name}")
       # The home may have a module of another package because it imports that.
       package = getattr(value, "__package__", None) or home
       top = home.partition(".")[0]
@@ -195,8 +311,8 @@ def _make_contrib(path: str) -> types.ModuleType:
   target = tables.TABLE.find_module(name)
   if not missing_names.find_install_command(path.partition(".")[0]):
     try:
-      value = lazy_modules.load(target) if target else None
-    except lazy_modules.TargetError as error:
+      value = load(target) if target else None
+    except TargetError as error:
       reason = str(error)
     else:
       if isinstance(value, types.ModuleType):
@@ -225,8 +341,8 @@ def _load_moved(name: str, target: str) -> types.ModuleType | None:
     ModuleNotFoundError: The target is in a package that is not installed.
   """
   try:
-    module = lazy_modules.load(target)
-  except lazy_modules.TargetError as error:
+    module = load(target)
+  except TargetError as error:
     if error.name == "tensorflow_estimator":
       raise ModuleNotFoundError(str(error), name=error.name) from None
     return None
@@ -237,7 +353,7 @@ def _load_moved(name: str, target: str) -> types.ModuleType | None:
 
   # The package itself cannot stand for another one in TensorFlow: imports would
   # set the modules of the one in the other.
-  def load(member: str) -> Any:
+  def find(member: str) -> Any:
     if not member.startswith("__"):
       child = f"{name}.{member}"
       try:
@@ -247,4 +363,4 @@ def _load_moved(name: str, target: str) -> types.ModuleType | None:
           raise
     return getattr(module, member)
 
-  return lazy_modules.LazyModule(name, load, lambda: dir(module))
+  return LazyModule(name, find, lambda: dir(module))

@@ -92,7 +92,7 @@ class Table(NamedTuple):
 
 TABLE = Table({}, {})
 # The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
-# Keras 2's other modules are where they were. `private_keras` serves these.
+# Keras 2's other modules are where they were. `old_keras` serves these.
 KERAS = Table({}, {})
 
 TABLE.add(

@@ -9,6 +9,7 @@ are made for the TensorFlow that is installed.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -90,7 +91,10 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
 
 
 def prepare(
-  real: types.ModuleType, v1: bool, keras_optimizers: Any = None
+  real: types.ModuleType,
+  v1: bool,
+  keras_optimizers: Any = None,
+  watch: str | None = None,
 ) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
@@ -102,6 +106,7 @@ def prepare(
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
     keras_optimizers: The argument of `install`.
+    watch: The folder of `run --watch`, if that was given.
   """
   install.install(keras_optimizers)
   environment = importlib.import_module("tf_compat_lossscale.environment")
@@ -119,6 +124,8 @@ def prepare(
   for path, module in {"": used, "summary": used.summary, **modules}.items():
     if path.split(".")[0] not in ("compat", "v2"):
       set_getattr(module, path, 1 if v1 else 2)
+  if watch:
+    _watch_sessions(real.compat.v1, watch)
 
 
 def _replace_tensorflow(real: types.ModuleType, v1: types.ModuleType) -> None:
@@ -216,3 +223,48 @@ def tell_version(real: str) -> str:
   is_library = package is not None and package not in own
   is_ours = _OURS.match(str(asks.get("__name__"))) is not None
   return real if is_library or is_ours else VERSION
+
+
+def _watch_sessions(v1: Any, folder: str) -> None:
+  """Gives hooks to the monitored sessions that are created from now on.
+
+  Each of them, and so each training by an Estimator, gets a `LossScaleHook` for
+  each optimizer with a loss scale that takes steps in its graph.
+
+  Args:
+    v1: TensorFlow 1's namespace.
+    folder: Where the first optimizer's hook writes; that of a further one, in a
+      folder of the optimizer's number below.
+  """
+  # Both kinds of monitored sessions inherit the constructor from this class.
+  base: Any = v1.train.MonitoredSession.__mro__[1]
+  initialize = base.__init__
+
+  @functools.wraps(initialize)
+  def __init__(
+    self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any
+  ) -> None:
+    graph = v1.get_default_graph()
+    # First, because a hook that stops at a NaN loss ends the others' turn.
+    hooks = [*_make_hooks(graph, folder), *(hooks or ())]
+    initialize(self, session_creator, hooks, *args, **kwargs)
+
+  base.__init__ = __init__
+
+
+def _make_hooks(graph: Any, folder: str) -> list[Any]:
+  """Returns the hooks for a graph, and says where they write."""
+  from tf_compat_lossscale import loss_scale_optimizer
+  from tf_compat_lossscale import monitoring
+
+  hooks = []
+  found = loss_scale_optimizer.list_optimizers(graph)
+  for number, optimizer in enumerate(found, 1):
+    own = folder if number == 1 else os.path.join(folder, str(number))
+    hooks.append(monitoring.LossScaleHook(optimizer, own))
+    print(
+      f"tf-lossscale: the loss scale of {type(optimizer).__name__} is written "
+      f"to {own}: see tf-lossscale doctor {own}",
+      file=sys.stderr,
+    )
+  return hooks

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `tensorflow.python.keras` the Keras 2 that `tf.keras` is.
+"""Makes `keras` and `tensorflow.python.keras` the Keras 2 that `tf.keras` is.
 
-Up to TensorFlow 2.5, `tf.keras` was `tensorflow.python.keras`, and programs use
-both together. TensorFlow still has an old copy of Keras there, whose layers are
-strangers to Keras 2. If `tf.keras` is Keras 3, the copy stays.
+The package keras is Keras 3 from TensorFlow 2.16 on, and Keras 2 is tf_keras.
+Later releases of Keras 2 lack modules such as `keras.engine`. Up to TensorFlow
+2.5, `tf.keras` was `tensorflow.python.keras`, and programs use both together.
+TensorFlow still has an old copy of Keras there, whose layers are strangers to
+Keras 2. If `tf.keras` is Keras 3, all this stays as it is.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import import_hooks
-from tf_compat_lossscale.programs import lazy_modules
-from tf_compat_lossscale.programs import standalone_keras
+from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import tables
 
 _ROOT = tables.PRIVATE_KERAS
+_STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
+# A module that had modules below it, and is none that can have some in 2.12.
+_BACKEND = "keras.backend"
 _PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
 _ENGINE = (
   *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
@@ -47,6 +51,43 @@ _FORMERLY = re.compile(
 )
 # TensorFlow builds these on its copy of Keras, and may not have loaded them.
 _ON_THE_COPY = ("convolutional", "core", "pooling")
+
+
+class StandaloneKeras(import_hooks.ImportWatcher):
+  """A watcher that gives imports of keras the modules of Keras 2."""
+
+  def __init__(self, log: patching.UndoLog) -> None:
+    self._log = log
+
+  def start_if_keras_2(self) -> None:
+    """Starts, unless `tf.keras` or the loaded package keras is Keras 3."""
+    keras = sys.modules.get("keras")
+    is_other = keras not in (None, sys.modules.get("tf_keras"))
+    if which_keras.means_keras_3() or (_is_apart() and is_other):
+      return
+    self.start()
+    if _BACKEND in sys.modules:
+      self.after_load(_BACKEND, sys.modules[_BACKEND])
+
+  def watches(self, name: str) -> bool:
+    return _STANDALONE.match(name) is not None
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    if name == _BACKEND and not hasattr(module, "__path__"):
+      self._log.set(module, "__path__", [])
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    if not _is_apart() or name.startswith("tf_"):
+      return None
+    return self._import(name, f"tf_{name}") or self.supply_module(name)
+
+  def supply_module(self, name: str) -> types.ModuleType | None:
+    return self._import(name, f"{_ROOT}.{name.partition('.')[2]}")
+
+  def _import(self, name: str, other: str) -> types.ModuleType | None:
+    """Returns a module, by its other name; None if there is none."""
+    module = _import(other)
+    return None if module is None else self._log.supply(name, module)
 
 
 class PrivateKeras(import_hooks.ImportWatcher):
@@ -118,7 +159,7 @@ class PrivateKeras(import_hooks.ImportWatcher):
         names = getattr(home, "__all__", None) or dir(home)
         return sorted(each for each in names if not each.startswith("_"))
 
-      self._modules[name] = lazy_modules.LazyModule(name, load, list_names)
+      self._modules[name] = old_modules.LazyModule(name, load, list_names)
     return self._modules[name]
 
   def _list_homes(self, name: str) -> Iterator[Any]:
@@ -126,6 +167,21 @@ class PrivateKeras(import_hooks.ImportWatcher):
     yield from _find_homes(name[len(_ROOT) + 1 :])
     if name in self._copy:
       yield self._copy[name]
+
+
+def _import(name: str) -> types.ModuleType | None:
+  """Imports a module; returns None if there is none."""
+  try:
+    return importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if not name.startswith(error.name or "?"):
+      raise
+    return None
+
+
+def _is_apart() -> bool:
+  """Returns whether the package keras is not Keras 2."""
+  return not which_keras.find_keras_2().startswith("keras")
 
 
 @functools.cache
@@ -159,12 +215,12 @@ def _find_homes(path: str) -> Iterator[Any]:
   old = f"{_ROOT}.{path}".rstrip(".")
   names = tables.KERAS.names.get(old, {})
   if names:
-    loaded = {name: lazy_modules.load(to) for name, to in names.items()}
+    loaded = {name: old_modules.load(to) for name, to in names.items()}
     yield types.SimpleNamespace(**loaded)
   target = tables.KERAS.find_module(old) or f"keras2.{path}"
   for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
-    module = standalone_keras.find(lazy_modules.expand(home).rstrip("."))
-    # `standalone_keras` may give this very module for what Keras 2 lacks.
-    if not isinstance(module, (lazy_modules.LazyModule, type(None))):
+    module = _import(old_modules.expand(home).rstrip("."))
+    # `StandaloneKeras` may give this very module for what Keras 2 lacks.
+    if not isinstance(module, (old_modules.LazyModule, type(None))):
       yield module
   yield public
