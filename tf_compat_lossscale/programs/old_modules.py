@@ -10,7 +10,6 @@ members load when a program uses them, by the targets of `tables`.
 from __future__ import annotations
 
 from collections.abc import Callable
-import contextlib
 import functools
 import importlib
 import types
@@ -250,7 +249,7 @@ class _ContribModule(LazyModule):
     names = set(self._names) - {"*"}
     for home in tables.list_star_homes(self._names):
       module = load(home)
-      names |= set(getattr(module, "__all__", None) or dir(module))
+      names |= set(vars(module).get("__all__") or dir(module))
     return sorted(name for name in names if not name.startswith("__"))
 
   def _load(self, name: str) -> Any:
@@ -275,14 +274,17 @@ class _ContribModule(LazyModule):
       except TargetError as error:
         homes, reason = [], str(error)
     for home in homes:
-      value = patching.ABSENT
-      if name in getattr(load(home), "__all__", (name,)):
-        with contextlib.suppress(TargetError):
-          value = load(f"{home}.{name}")
+      if name not in vars(load(home)).get("__all__", (name,)):
+        continue
+      try:
+        value = load(f"{home}.{name}")
+      except TargetError:
+        continue
       # The home may have a module of another package because it imports that.
-      package = getattr(value, "__package__", None) or home
-      top = home.partition(".")[0]
-      if value is not patching.ABSENT and package.startswith(top):
+      top, is_lazy = home.partition(".")[0], isinstance(value, LazyModule)
+      if not isinstance(value, types.ModuleType) or (
+        value.__name__.startswith(top) and not is_lazy
+      ):
         return value
     child = f"{self._contrib_path}.{name}"
     if tables.is_contrib_module(child):
