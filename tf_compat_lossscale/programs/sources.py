@@ -199,8 +199,12 @@ def asks_for_main(statement: ast.AST) -> bool:
   """Returns whether a statement is `if __name__ == "__main__":`."""
   if not isinstance(statement, ast.If):
     return False
-  words = re.findall(r"[\w']+", ast.unparse(statement.test))
-  return {"__name__", "'__main__'"} <= set(words)
+  nodes: list[ast.AST] = [statement.test]
+  words = set()
+  for node in nodes:  # The list grows meanwhile.
+    nodes += list_children(node)
+    words.add(getattr(node, "id", None) or getattr(node, "value", None))
+  return {"__name__", "__main__"} <= {w for w in words if isinstance(w, str)}
 
 
 def list_children(node: ast.AST) -> list[ast.AST]:
