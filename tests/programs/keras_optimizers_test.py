@@ -6,7 +6,7 @@ import legacy_processes
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import keras_optimizers
+from tf_compat_lossscale.programs import old_keras
 
 _INSTALL = """if True:
   import tensorflow as tf
@@ -58,7 +58,7 @@ def test_install_and_uninstall(loaded):
 def test_a_wrong_choice_is_named():
   with pytest.raises(ValueError, match=r"'legacy'.*'new'.*'old'"):
     tfl.install(keras_optimizers="old")
-  keras_optimizers.check(None)
+  old_keras.check(None)
 
 
 _SHOW = """

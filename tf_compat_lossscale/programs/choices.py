@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import keras_optimizers
 from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import old_keras
 from tf_compat_lossscale.programs import program_files
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import which_tensorflow
@@ -111,7 +111,7 @@ def choose(program: program_files.Program, options: Options) -> Choice:
     RunError: Legacy optimizers are asked for with Keras 3.
   """
   tensorflow, keras, optimizers = options
-  wants_legacy = optimizers == keras_optimizers.LEGACY
+  wants_legacy = optimizers == old_keras.LEGACY
   if wants_legacy and keras == 3:
     raise RunError(
       "--keras-optimizers=legacy needs Keras 2, because Keras 3 has no legacy "
@@ -129,7 +129,7 @@ def choose(program: program_files.Program, options: Options) -> Choice:
   if keras is None and (tensorflow == 1 or asking or wants_legacy):
     keras = 2
   if optimizers is None and keras == 2:
-    optimizers = keras_optimizers.LEGACY
+    optimizers = old_keras.LEGACY
   uses_keras = any(map(KERAS.match, names))
   return Choice(
     tensorflow or 2, keras, optimizers, decision, asking, uses_keras

@@ -19,9 +19,7 @@ from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import import_hooks
-from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import old_keras
 from tf_compat_lossscale.programs import old_methods
@@ -128,10 +126,6 @@ class _Installer(import_hooks.ImportWatcher):
       for part in name.split(".")[1:]:
         namespace = getattr(namespace, part, None)
       self._serve(name, namespace)
-    for cls, name, option in dataset_options.list_old_options(
-      importlib.import_module("tensorflow.compat.v2")
-    ):
-      self._log.set(cls, name, option)
 
   def _fill(self, module_name: str, module: types.ModuleType) -> None:
     """Sets the legacy names that belong in a module, and serves the others."""
@@ -207,7 +201,7 @@ _lock = threading.RLock()
 _installer: _Installer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
-_optimizers = optimizers_lib.LegacyOptimizers()
+_optimizers = old_keras.LegacyOptimizers()
 
 
 def install(
@@ -233,11 +227,11 @@ def install(
     ValueError: `keras_optimizers` is something else.
   """
   global _installed
-  optimizers_lib.check(keras_optimizers)
+  old_keras.check(keras_optimizers)
   _import_homes()
   with _lock:
     _installed = True
-    if keras_optimizers == optimizers_lib.LEGACY:
+    if keras_optimizers == old_keras.LEGACY:
       _optimizers.put_in_place()
     elif keras_optimizers is not None:
       _optimizers.take_back()

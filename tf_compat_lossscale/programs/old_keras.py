@@ -6,10 +6,16 @@ Later releases of Keras 2 lack modules such as `keras.engine`. Up to TensorFlow
 2.5, `tf.keras` was `tensorflow.python.keras`, and programs use both together.
 TensorFlow still has an old copy of Keras there, whose layers are strangers to
 Keras 2. If `tf.keras` is Keras 3, all this stays as it is.
+
+Keras 2 got new optimizers in TensorFlow 2.11. Programs and checkpoints of
+earlier releases mean the classes that are now in `tf.keras.optimizers.legacy`:
+subclasses override their methods, and their slots have other names. Names that
+came with the new classes, such as `AdamW`, stay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import functools
 import importlib
@@ -21,9 +27,29 @@ from typing import Any
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import tables
+
+LEGACY, NEW = "legacy", "new"
+
+# Keras exports its optimizers from several modules.
+_OPTIMIZERS = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers")
+# The class names; the base class of them all is `Optimizer`.
+_OPTIMIZER_CLASSES = (
+  "Adadelta",
+  "Adagrad",
+  "Adam",
+  "Adamax",
+  "Ftrl",
+  "Nadam",
+  "Optimizer",
+  "RMSprop",
+  "SGD",
+)
+# Functions that find a class by its name.
+_FINDERS = ("get", "deserialize")
 
 _ROOT = tables.PRIVATE_KERAS
 _STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
@@ -224,3 +250,77 @@ def _find_homes(path: str) -> Iterator[Any]:
     if not isinstance(module, (old_modules.LazyModule, type(None))):
       yield module
   yield public
+
+
+def check(choice: str | None) -> None:
+  """Checks a choice of optimizers.
+
+  Raises:
+    ValueError: It is neither "legacy" nor "new" nor None.
+  """
+  if choice not in (LEGACY, NEW, None):
+    raise ValueError(
+      f"keras_optimizers must be {LEGACY!r} (the classes of TensorFlow 2.0 to "
+      f"2.10) or {NEW!r} (today's classes), but got "
+      f"{wrong_values.show(choice, (LEGACY, NEW))}."
+    )
+
+
+class LegacyOptimizers(import_hooks.ImportWatcher):
+  """Sets the legacy classes in Keras 2's modules, loaded or loaded later."""
+
+  def __init__(self) -> None:
+    self._log = patching.UndoLog()
+
+  def put_in_place(self) -> None:
+    """Sets the classes in all modules, from now on."""
+    if self.is_started():
+      return
+    self.start()
+    for name, module in list(sys.modules.items()):
+      if self.watches(name) and isinstance(module, types.ModuleType):
+        self.after_load(name, module)
+
+  def take_back(self) -> None:
+    """Leaves every module as it was found."""
+    self.stop()
+    self._log.undo()
+
+  def watches(self, name: str) -> bool:
+    return _OPTIMIZERS.fullmatch(name) is not None
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    del name
+    names = vars(module)
+    legacy, finder = names.get(LEGACY), names.get("get")
+    if hasattr(getattr(legacy, "Optimizer", None), "get_slot"):
+      for each in _OPTIMIZER_CLASSES:
+        value = getattr(legacy, each)
+        if names.get(each, value) is not value:
+          self._log.set(module, each, value)
+    elif "use_legacy_optimizer" not in _list_words(finder):
+      return  # This is Keras 3, or another package's module.
+    for each in _FINDERS:
+      if each in names:
+        find = names[each]
+        # A module that has just loaded may have copied a function of ours.
+        if not self._log.has_set(find):
+          find = _find_legacy(find)
+        self._log.set(module, each, find)
+
+
+def _list_words(function: Any) -> tuple[Any, ...]:
+  """Returns the names and constants in a function's code."""
+  code = getattr(function, "__code__", None)
+  return (*code.co_consts, *code.co_varnames) if code is not None else ()
+
+
+def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `get` or `deserialize` find the legacy class for a name."""
+
+  @functools.wraps(function)
+  def find(*args: Any, **kwargs: Any) -> Any:
+    kwargs.setdefault("use_legacy_optimizer", True)
+    return function(*args, **kwargs)
+
+  return find

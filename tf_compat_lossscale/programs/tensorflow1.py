@@ -19,10 +19,10 @@ from typing import Any
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import private_names
-from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
 from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import old_methods
 from tf_compat_lossscale.programs import program_files
 
 # Programs unpack three numbers from it, so nothing is appended.
@@ -132,7 +132,7 @@ def _replace_tensorflow(real: types.ModuleType, v1: types.ModuleType) -> None:
   """Makes `import tensorflow` give TensorFlow 1 from now on."""
   with private_names.silence_deprecations():
     v1.disable_v2_behavior()
-  dataset_options.allow_changes(real)
+  old_methods.allow_changes(real)
   _allow_other_numbers(v1)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
