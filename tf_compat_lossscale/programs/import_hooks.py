@@ -42,9 +42,6 @@ class ImportWatcher:
     """Returns whether the module called `name` is watched."""
     raise NotImplementedError
 
-  def before_load(self, name: str) -> None:
-    """Acts before a watched module is loaded."""
-
   def after_load(self, name: str, module: types.ModuleType) -> None:
     """Acts after a watched module has loaded."""
 
@@ -231,7 +228,7 @@ class _ExistingModuleLoader:
 
 
 class _WatchedLoader:
-  """A loader that uses another loader and tells a watcher of each step."""
+  """A loader that uses another loader, and tells a watcher of the module."""
 
   def __init__(self, loader: Any, watcher: ImportWatcher):
     self._loader, self._watcher = loader, watcher
@@ -244,7 +241,6 @@ class _WatchedLoader:
     assert spec is not None
     # From here on the module looks as if only its own loader had loaded it.
     spec.loader = module.__loader__ = self._loader
-    self._watcher.before_load(spec.name)
     self._loader.exec_module(module)
     # A module of TensorFlow may replace itself in sys.modules by a wrapper.
     module = sys.modules.get(spec.name, module)

@@ -19,6 +19,7 @@ from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
+from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import old_keras
@@ -28,7 +29,6 @@ from tf_compat_lossscale.programs import tables
 
 _OURS = "tf_compat_lossscale"
 _KERAS_2 = f"{_OURS}.keras._keras2"
-_ESTIMATOR = "tensorflow_estimator"
 
 # The packages whose modules may lack names, or modules below them.
 _WATCHED = re.compile(
@@ -91,12 +91,6 @@ class _Installer(import_hooks.ImportWatcher):
   def watches(self, name: str) -> bool:
     return _WATCHED.match(name) is not None
 
-  def before_load(self, name: str) -> None:
-    if name == _ESTIMATOR and self._lacks_estimator:
-      from tf_compat_lossscale._core.tf import private_names
-
-      private_names.add_estimator()
-
   def after_load(self, name: str, module: types.ModuleType) -> None:
     with _lock:
       if self.is_started():
@@ -115,6 +109,8 @@ class _Installer(import_hooks.ImportWatcher):
 
   def put_in_place(self) -> None:
     """Sets the names in all modules that are loaded, and in others later."""
+    if self._lacks_estimator:
+      private_names.add_estimator()
     self.start()
     self._keras.start_if_keras_2()
     self._standalone.start_if_keras_2()
@@ -187,9 +183,7 @@ class _Installer(import_hooks.ImportWatcher):
     self.stop()
     self._keras.take_back()
     self._standalone.stop()
-    if self._lacks_estimator and _ESTIMATOR in sys.modules:
-      from tf_compat_lossscale._core.tf import private_names
-
+    if self._lacks_estimator:
       private_names.remove_estimator()
     self._log.undo()
     old_modules.forget()
