@@ -289,7 +289,7 @@ def find(
   """
   is_callback = name.endswith("TensorBoard") and _CALLBACK.fullmatch(name)
   package = "tensorboard" if is_callback else name.partition(".")[0]
-  if is_missing(package):
+  if package in COMPANIONS and is_missing(package):
     command = install_commands.make_command(package, release)
     return Absence(package, command=command)
   return _find(name, tensorflow, release)

@@ -39,8 +39,9 @@ _QUESTIONS = ("getattr", "hasattr")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
+_LISTS_OF_NAMES = (ast.Global, ast.Nonlocal)
 # Fields that say nothing about names.
-_PLAIN_FIELDS = ("ctx", "kind", "op", "ops", "type_comment", "type_ignores")
+_PLAIN_FIELDS = ("ctx", "kind", "kwd_attrs", "op", "ops", "type_comment")
 
 
 class SourceError(Exception):
@@ -181,8 +182,13 @@ def allow_depth() -> Iterator[None]:
 
 def find_dotted_name(node: ast.AST) -> str | None:
   """Returns `a.b.c` as it is written; None for other expressions."""
-  root, names = _split(node)
-  return ".".join([root.id, *names]) if isinstance(root, ast.Name) else None
+  names: list[str] = []
+  while isinstance(node, ast.Attribute):
+    names.append(node.attr)
+    node = node.value
+  if not isinstance(node, ast.Name):
+    return None
+  return ".".join([node.id, *reversed(names)])
 
 
 def unparse(node: ast.AST) -> str:
@@ -272,6 +278,7 @@ def _collect(source: Source) -> None:
   what its module binds below it.
   """
   waiting = [(_Scope(source.tree, None), list_children(source.tree))]
+  root: ast.expr
   for scope, nodes in waiting:  # The list grows meanwhile.
     found: list[tuple[ast.expr, ast.AST, list[str]]] = []
     for node in nodes:  # This one, too.
@@ -283,8 +290,11 @@ def _collect(source: Source) -> None:
         found.append((node, node, []))
       elif kind is ast.Attribute:
         assert isinstance(node, ast.Attribute)
-        root, names = _split(node)
-        found.append((node, root, names))
+        root, names = node, list[str]()  # As `_split`, without a call.
+        while isinstance(root, ast.Attribute):
+          names.append(root.attr)
+          root = root.value
+        found.append((node, root, names[::-1]))
         if root.__class__ is not ast.Name:
           nodes.append(root)
       elif kind is ast.Constant:
@@ -310,7 +320,12 @@ def _collect(source: Source) -> None:
           assert isinstance(node, ast.Call)
           if getattr(node.func, "id", "") in _QUESTIONS:
             found.append((node, node, []))
-        nodes += list_children(node)
+        for field in node._fields:  # As `list_children`, without a call.
+          value = getattr(node, field) if field not in _PLAIN_FIELDS else None
+          if isinstance(value, ast.AST):
+            nodes.append(value)
+          elif isinstance(value, list) and kind not in _LISTS_OF_NAMES:
+            nodes += filter(None, value)  # `{**a}` has no node for its key.
     source.nodes += nodes
     _collect_expressions(source, scope, found)
   place = operator.attrgetter("node.lineno", "node.col_offset")
