@@ -116,14 +116,15 @@ def prepare(
     _replace_tensorflow(real, used)
   # Such as `tensorflow._api.v2.`: the parent's name for code inside TensorFlow.
   start = used.train.__name__.removesuffix("train")
-  modules = {
-    name.removeprefix(start): module
-    for name, module in list(sys.modules.items())
-    if name.startswith(start)
-  }
-  for path, module in {"": used, "summary": used.summary, **modules}.items():
+  modules = {"": used}
+  for name, module in list(sys.modules.items()):
+    if name.startswith(start):
+      modules[name.removeprefix(start)] = module
+  for path, module in modules.items():
     if path.split(".")[0] not in ("compat", "v2"):
       set_getattr(module, path, 1 if v1 else 2)
+  if used.summary not in modules.values():  # It is TensorBoard's.
+    set_getattr(used.summary, "summary", 1 if v1 else 2)
   if watch:
     _watch_sessions(real.compat.v1, watch)
 
