@@ -98,7 +98,7 @@ def _load_one(target: str) -> Any:
   In the public namespace, attributes come first: an import there would load a
   module a second time, by another name.
   """
-  if target.startswith("est."):
+  if target.partition(".")[0] == "est":
     reason = missing_names.explain("tensorflow.estimator")
     if reason:
       raise TargetError(reason, name="tensorflow_estimator")
