@@ -4,6 +4,8 @@
 import pytest
 
 from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.programs import missing_names
 
 pytestmark = pytest.mark.any_release
 
@@ -30,3 +32,11 @@ def test_versions_are_left_out_if_the_release_is_unknown():
   for package in ("tensorboard", "tensorflow_probability", "tf_keras"):
     command = install_commands.make_command(package, None)
     assert command == f"pip install {package}"
+
+
+def test_contrib_gives_the_same_advice(monkeypatch):
+  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 13))
+  monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+  assert missing_names.find_install_command("tensorboard") == (
+    install_commands.make_command("tensorboard", (2, 13))
+  )

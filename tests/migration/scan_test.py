@@ -13,7 +13,7 @@ from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
-from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import missing_names
 
 pytestmark = pytest.mark.any_release
 
@@ -451,7 +451,9 @@ def test_a_library_that_was_migrated_alone_needs_the_calls(tmp_path):
 
 
 def test_tensorboard_is_a_package_of_its_own(tmp_path, monkeypatch):
-  monkeypatch.setattr(hints, "is_missing", lambda name: name == "tensorboard")
+  monkeypatch.setattr(
+    missing_names, "is_missing", lambda name: name == "tensorboard"
+  )
   callback = "tf.keras.callbacks.TensorBoard('logs')\n"
   write(tmp_path, old=f"{_OLD}{callback}")
   report = scanner.scan([str(tmp_path)], scanner.Options(target=(2, 21)))

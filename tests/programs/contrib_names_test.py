@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import missing_names
 
 # Prints the rows of the table that cannot be loaded, with the errors, and those
 # that can be called.
@@ -167,16 +167,6 @@ def test_modules_that_have_nothing_left_import():
         getattr(module, name)
 
 
-def test_xla_is_where_it_was():
-  with tfl.installed():
-    from tensorflow.contrib.compiler import xla
-
-    xla_today = tf.compat.v1.xla.experimental
-    assert xla.compile is xla_today.compile
-    jit = tf.contrib.compiler.jit
-    assert jit.experimental_jit_scope is xla_today.jit_scope
-
-
 @pytest.mark.parametrize(
   ("path", "says"),
   [
@@ -190,7 +180,7 @@ def test_xla_is_where_it_was():
   ],
 )
 def test_the_error_names_what_to_use(path, says):
-  assert re.search(says, hints.explain_contrib(path))
+  assert re.search(says, missing_names.explain(f"tensorflow.contrib.{path}"))
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -291,10 +281,3 @@ def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
   for name in list(sys.modules):
     if name.partition(".")[0] == "tensorboard":
       monkeypatch.delitem(sys.modules, name)
-
-
-def test_the_table_is_sound():
-  for module, names in contrib_table.NAMES.items():
-    for name, target in names.items():
-      assert target.count(".") >= 1, (module, name)
-  assert sum(map(len, contrib_table.NAMES.values())) > 300

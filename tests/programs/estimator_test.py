@@ -9,7 +9,6 @@ import json
 
 import helpers
 import legacy_processes
-import program_choices
 import pytest
 
 _LEGACY = helpers.TESTS / "programs" / "legacy"
@@ -163,12 +162,6 @@ def test_says_what_to_install():
   assert before == "module 'tensorflow' has no attribute 'no_such'"
   assert last == "module 'tensorflow' has no attribute 'estimators'"
   assert "not 2.12.0: pip install 'tensorflow-estimator==2.15.*'" in too_old
-
-
-def test_run_chooses_keras_2(tmp_path):
-  text = "import tensorflow as tf\ntf.estimator.RunConfig()\n"
-  path = tmp_path / legacy_processes.program(tmp_path, text)
-  assert program_choices.choose(path)[:2] == (2, 2)
 
 
 _WORKER = """

@@ -8,7 +8,6 @@ import types
 import helpers
 import pytest
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import launch
 
@@ -18,37 +17,6 @@ pytestmark = pytest.mark.any_release
 def write(folder, text, name):
   """Writes a module."""
   (folder / name).write_text(text, "utf-8")
-
-
-def test_a_module_that_fails_after_importing_what_is_awaited(
-  tmp_path, monkeypatch
-):
-  """Checks that the hook runs although the importing module fails."""
-  write(tmp_path, "", "awaited.py")
-  write(tmp_path, "import awaited\nraise KeyError('mine')", "failing.py")
-  monkeypatch.syspath_prepend(tmp_path)
-  monkeypatch.setattr(tfl, "__path__", [*tfl.__path__, str(tmp_path)])
-  finders, come = list(sys.meta_path), []
-  import_hooks.when_imported("awaited", come.append)
-  with pytest.raises(KeyError, match="mine"):
-    importlib.import_module("tf_compat_lossscale.failing")
-  assert come == [sys.modules["awaited"]] and sys.meta_path == finders
-
-
-def test_a_function_waits_until_our_modules_are_whole(tmp_path, monkeypatch):
-  write(tmp_path, "", "second_awaited.py")
-  write(tmp_path, "import second_awaited\nlast = 1", "whole.py")
-  monkeypatch.syspath_prepend(tmp_path)
-  monkeypatch.setattr(tfl, "__path__", [*tfl.__path__, str(tmp_path)])
-  found = []
-
-  def look(module):
-    whole = sys.modules["tf_compat_lossscale.whole"]
-    found.append((module.__name__, whole.last))
-
-  import_hooks.when_imported("second_awaited", look)
-  importlib.import_module("tf_compat_lossscale.whole")
-  assert found == [("second_awaited", 1)]
 
 
 def test_watchers_are_asked_in_their_order(tmp_path, monkeypatch):
@@ -65,14 +33,8 @@ def test_watchers_are_asked_in_their_order(tmp_path, monkeypatch):
     def watches(self, name):
       return name.startswith("watched_")
 
-    def before_load(self, name):
-      said.append(f"{self.name} before")
-
     def after_load(self, name, module):
-      said.append(f"{self.name} after")
-
-    def after_attempt(self, name):
-      said.append(f"{self.name} end")
+      said.append(self.name)
 
     def replace_module(self, name):
       return types.ModuleType(self.name) if name == self.replaces else None
@@ -99,10 +61,7 @@ def test_watchers_are_asked_in_their_order(tmp_path, monkeypatch):
   new.stop()
   assert sys.meta_path == before
   assert found == ["new", "old", "watched_file"]
-  assert said == [
-    *("new before", "old before"),
-    *("old after", "old end", "new after", "new end"),
-  ]
+  assert said == ["old", "new"]
   for name in ("both", "gone", "file"):
     del sys.modules[f"watched_{name}"]
 

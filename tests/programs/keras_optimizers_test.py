@@ -6,7 +6,7 @@ import legacy_processes
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import keras_optimizers
+from tf_compat_lossscale.programs import old_keras
 
 _INSTALL = """if True:
   import tensorflow as tf
@@ -58,7 +58,7 @@ def test_install_and_uninstall(loaded):
 def test_a_wrong_choice_is_named():
   with pytest.raises(ValueError, match=r"'legacy'.*'new'.*'old'"):
     tfl.install(keras_optimizers="old")
-  keras_optimizers.check(None)
+  old_keras.check(None)
 
 
 _SHOW = """
@@ -77,16 +77,3 @@ def test_new_optimizers_by_an_option(tmp_path):
   ):
     printed = legacy_processes.run_forked(*options, name, cwd=tmp_path)
     assert printed == expected, options
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="There is no Keras 3.")
-def test_keras_3_is_left_as_it_is():
-  helpers.run_forked(
-    "-c",
-    "import tensorflow as tf, tf_compat_lossscale as tfl\n"
-    "adam = tf.keras.optimizers.Adam\n"
-    "tfl.install(keras_optimizers='legacy')\n"
-    "assert tf.keras.optimizers.Adam is adam\n"
-    "assert type(tf.keras.optimizers.get('adam')) is adam",
-  )

@@ -6,12 +6,8 @@ The programs are written in the manner of public ones.
 
 import importlib.util
 
-import helpers
 import legacy_processes
 import pytest
-
-from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import program_files
 
 _HAS_TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
 
@@ -223,29 +219,6 @@ def test_standalone_keras_is_keras_2(option, tmp_path):
   command = (option, "--keras2", program)
   done = legacy_processes.run(*command, cwd=tmp_path)
   assert done[:2] == (0, "trained\n"), done
-
-
-@pytest.mark.parametrize(
-  "text",
-  [
-    "from keras.engine.topology import Layer",
-    "import keras\nkeras.utils.multi_gpu_model",
-    "from keras.layers.advanced_activations import LeakyReLU",
-    "from keras.utils import np_utils",
-    "import tensorflow as tf\ndef f(model):\n  model.predict_classes(1)",
-  ],
-)
-def test_names_that_keras_3_lacks_ask_for_keras_2(text, tmp_path):
-  name = legacy_processes.program(tmp_path, text)
-  program = program_files.read_program([str(tmp_path / name)])
-  assert choices.choose(program, choices.Options()).keras == 2
-
-
-def test_standalone_keras_stays_keras_3_for_keras_3(tmp_path):
-  if helpers.RELEASE < (2, 16):
-    pytest.skip("this TensorFlow has no Keras 3")
-  text = "import keras, tensorflow as tf\nprint(hasattr(keras, 'ops'))"
-  assert run(tmp_path, text, "--tf2", "--keras3") == "True\n"
 
 
 _ESTIMATOR = """

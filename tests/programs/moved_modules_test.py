@@ -9,7 +9,6 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import tables
 
 # Prints the rows of the table that cannot be used, with the errors.
@@ -99,7 +98,6 @@ def test_modules_below_a_module_are_below_its_target():
   find = tables.TABLE.find_module
   assert find("tensorflow.python.tpu.util.sub") == "est.tpu.util.sub"
   assert find("tensorflow.python.ops.no_such") is None
-  assert not old_modules.is_known("tensorflow.python.ops.no_such")
   for table in (tables.TABLE, tables.KERAS):
     for name in (*table.names, *table.modules):
       first = name.partition(".")[0]

@@ -75,9 +75,3 @@ def test_names_that_numpy_has_stay():
   assert fake.int == "mine" and fake.product is max
   for name in numpy_names.REPLACED:
     assert hasattr(fake, name), name
-
-
-@pytest.mark.any_release
-def test_this_process_is_not_changed():
-  with pytest.raises(AttributeError):
-    np.int  # noqa: B018

@@ -2,7 +2,6 @@
 """Tests which names of modules are found in sources, under any alias."""
 
 import ast
-import os
 
 import pytest
 
@@ -118,12 +117,6 @@ def test_what_else_is_read():
   assert source.resolve(call.args[0]) == "os.sep"
   assert source.resolve(call.args[0].value) == "os"
   assert source.resolve(call.func) is None
-
-
-def test_a_pipe_is_left_to_python(tmp_path):
-  os.mkfifo(tmp_path / "program.py")
-  with pytest.raises(sources.SourceError, match="not a regular file"):
-    sources.read(str(tmp_path / "program.py"))
 
 
 def test_what_cannot_be_read(tmp_path):

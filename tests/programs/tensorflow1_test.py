@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests TensorFlow under `tf-lossscale run`, for every form of import."""
 
+import os
+
 import helpers
 import legacy_processes
 from legacy_processes import program
 from legacy_processes import run
 import pytest
+
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.programs import tensorflow1
 
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
@@ -164,7 +169,7 @@ for name in sys.argv[1:]:
 
 
 def modules_that_may_come_first():
-  """Yields the dotted names of the package's modules, except programs.
+  """Yields the dotted names of the package's public modules.
 
   Of the modules that import Keras, which takes seconds, only one is yielded.
   """
@@ -172,7 +177,9 @@ def modules_that_may_come_first():
     parts = path.relative_to(helpers.ROOT).with_suffix("").parts
     name = ".".join(parts).removesuffix(".__init__")
     is_other_keras = parts[1] == "keras" and parts[2] != "policy"
-    if parts[-1] != "__main__" and "_site" not in parts and not is_other_keras:
+    is_public = not any(part.startswith("_") for part in parts[:-1])
+    is_public &= not name.rpartition(".")[2].startswith("_")
+    if is_public and not is_other_keras:
       yield name
 
 
@@ -241,39 +248,45 @@ def test_an_error_tells_of_the_other_tensorflow(tmp_path):
   assert printed.splitlines() == expected
 
 
+_INSTALLED = "env/lib/python3.11/site-packages"
+
+
+def ask(path, name="asker"):
+  """Returns what a module in a file is told when the real version is 2.99.0."""
+  names = {"answer": tensorflow1.tell_version, "__name__": name}
+  if path is not None:
+    names["__file__"] = path
+  return eval("answer('2.99.0')", names)
+
+
 @pytest.mark.any_release
-def test_children_have_the_names_too(tmp_path):
-  # A stub, because the program children/run.py in old_programs_test.py shows
-  # that children's own TensorFlow has the names.
-  program(tmp_path, "", "tensorflow.py")
-  child = """
-import os, sys
-mode = os.environ["TF_COMPAT_LOSSSCALE_RUN"]
-watchers = sys.meta_path[0].watchers
-(hook,) = [w for w in watchers if vars(w).get("_name") == "tensorflow"]
-hook._then = lambda module: print(module.__name__, sys.argv, mode)
-import tensorflow
-"""
-  program(tmp_path, child, "child.py")
-  text = """
-import os, subprocess, sys
-run = lambda *a, **k: print(subprocess.check_output(
-    [sys.executable, *a], text=True, **k), end="")
-run("-c", "import sys; print(type(sys.meta_path[0]).__module__, sys.argv)", "x")
-run("-c", "import subprocess, sys; print(subprocess.check_output("
-    "[sys.executable, 'child.py'], text=True), end='')")
-run("-c", "import sys; print('tensorflow' in sys.modules)")
-run("-c", "import sys; print([p for p in sys.path if '_site' in p])")
-run("-S", "-c", "print('without site')")
-run("-E", "-c", "import os; print('without environment')")
-"""
-  code, out, err = run("--tf1", program(tmp_path, text), cwd=tmp_path)
-  assert code == 0, err
-  assert out.splitlines() == [
-    "tf_compat_lossscale.programs.import_hooks ['-c', 'x']",
-    "tensorflow ['child.py'] tf1",
-    "False",
-    "[]",
-    "without site",
-    "without environment",
-  ]
+@pytest.mark.parametrize(
+  ("path", "name", "expected"),
+  [
+    ("me/train.py", "__main__", "1.15.5"),
+    ("me/site/packages/train.py", "train", "1.15.5"),
+    (None, "__main__", "1.15.5"),  # Code without a file, as in a notebook.
+    (f"{_INSTALLED}/tf_slim/__init__.py", "tf_slim", "2.99.0"),
+    ("lib/python3/dist-packages/mine.py", "mine", "2.99.0"),
+    ("env\\Lib\\site-packages\\horovod\\a.py", "horovod.a", "2.99.0"),
+    # This package is not always among the installed ones.
+    ("src/tf_compat_lossscale/a.py", "tf_compat_lossscale.a", "2.99.0"),
+    (
+      "src/tf_compat_lossscale_tools.py",
+      "tf_compat_lossscale_tools",
+      "1.15.5",
+    ),
+  ],
+)
+def test_tells_by_the_asking_module(path, name, expected):
+  assert ask(path, name) == expected
+
+
+@pytest.mark.any_release
+def test_a_package_of_the_program_may_be_installed(monkeypatch):
+  monkeypatch.setenv(legacy_names.PACKAGES, f"opennmt{os.pathsep}single")
+  assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "1.15.5"
+  assert ask(f"{_INSTALLED}/single.py") == "1.15.5"
+  assert ask(f"{_INSTALLED}/opennmt_tools/a.py") == "2.99.0"
+  monkeypatch.delenv(legacy_names.PACKAGES)
+  assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "2.99.0"

@@ -6,7 +6,7 @@ import textwrap
 import program_choices
 import pytest
 
-from tf_compat_lossscale.programs import tensorflow_names
+from tf_compat_lossscale.programs import choices
 
 pytestmark = pytest.mark.any_release
 
@@ -150,6 +150,57 @@ def test_an_installed_library_is_not_the_program(tmp_path, monkeypatch):
   assert choose(tmp_path, "import helper").tensorflow == 2
 
 
+@pytest.mark.parametrize(
+  ("text", "options", "expected"),
+  [
+    ("print('nothing')", {}, (2, None, None)),
+    (f"{_TF}tf.placeholder(1)", {}, (1, 2, "legacy")),
+    (f"{_TF}tf.placeholder(1)", {"optimizers": "new"}, (1, 2, "new")),
+    (f"{_TF}tf.placeholder(1)", {"tensorflow": 2, "keras": 3}, (2, 3, None)),
+    (f"{_TF}tf.function", {}, (2, None, None)),
+    (f"{_TF}tf.function", {"optimizers": "legacy"}, (2, 2, "legacy")),
+    (f"{_TF}tf.function", {"optimizers": "new"}, (2, None, "new")),
+    *(
+      (text, {}, (2, 2, "legacy"))
+      for text in (
+        f"{_TF}tf.train.experimental.LossScale",
+        f"{_TF}tf.estimator.RunConfig()",
+        f"{_TF}tf.keras.experimental.CosineDecay",
+        f"{_TF}tf.keras.layers.experimental.preprocessing",
+        f"{_TF}tf.keras.backend.set_learning_phase(1)",
+        f"{_TF}tf.compat.v2.keras.estimator",
+        f"{_TF}def f(model):\n  model.predict_classes(1)",
+        "def f(optimizer, x):\n  return optimizer.get_scaled_loss(x)",
+        "from tensorflow.keras.mixed_precision import experimental",
+        "from tensorflow.python.keras import backend",
+        "from keras.engine.topology import Layer",
+        "import keras\nkeras.utils.multi_gpu_model",
+        "from keras.layers.advanced_activations import LeakyReLU",
+        "from keras.utils import np_utils",
+      )
+    ),
+    *(
+      (text, {}, (2, None, None))
+      for text in (
+        f"{_TF}tf.keras.layers.Dense(1)",
+        f"{_TF}tf.keras.backend.floatx()",
+        "import tf_compat_lossscale as tfl\n"
+        "tfl.keras.Keras3LossScaleOptimizer(opt).get_scaled_loss(loss)",
+      )
+    ),
+  ],
+)
+def test_chooses_keras_and_its_optimizers(text, options, expected, tmp_path):
+  path = tmp_path / "main.py"
+  path.write_text(f"{text}\n", "utf-8")
+  assert program_choices.choose(path, **options)[:3] == expected
+
+
+def test_keras_3_has_no_legacy_optimizers():
+  with pytest.raises(choices.RunError, match="--keras2 instead"):
+    program_choices.choose("none.py", keras=3, optimizers="legacy")
+
+
 def test_says_which_name_decided(tmp_path):
   choice = choose(tmp_path, f"{_TF}tf.logging.info(1)\ntf.log(1)\ntf.Session()")
   assert choice.explain() == "TensorFlow 1 code (tf.Session, main.py line 4)"
@@ -166,23 +217,3 @@ def test_reads_deep_code(tmp_path):
   branches = "".join(f"elif x == {i}: pass\n" for i in range(500))
   text = f"{_TF}x = {' + '.join(['1'] * 1500)}\nif x: pass\n{branches}"
   assert choose(tmp_path, f"{text}tf.Session()\n").tensorflow == 1
-
-
-def test_reads_tensorflows_own_lists():
-  find_1 = tensorflow_names.find_tensorflow_1_name
-  find_2 = tensorflow_names.find_tensorflow_2_name
-  assert len(tensorflow_names._read_renamed()) > 600
-  assert find_1("train.AdamOptimizer.minimize") == "train.AdamOptimizer"
-  assert find_1("contrib.layers.x") == "contrib"
-  assert find_1("train.experimental.LossScale") is None
-  assert find_1("reduce_sum") is find_2("reduce_sum") is None
-  assert find_2("summary.create_file_writer") == "summary.create_file_writer"
-  assert find_2("keras.mixed_precision.set_global_policy")
-  assert find_2("Session") is None
-
-
-def test_without_tensorflows_list(monkeypatch):
-  monkeypatch.setattr(tensorflow_names, "_read_renamed", frozenset)
-  find = tensorflow_names.find_tensorflow_1_name.__wrapped__  # No memory.
-  assert find("Session") and find("contrib.slim") and find("layers.dense")
-  assert find("lbeta") is None

@@ -244,7 +244,7 @@ _USES = {
   "programs.import_hooks": {
     "_getframe": "tells `find_spec` and `from a import b` from `import a.b`",
   },
-  "programs.told_version": {
+  "programs.tensorflow1": {
     "_getframe": "tells which module asks for a name, and is told accordingly",
   },
   "programs.old_methods": {

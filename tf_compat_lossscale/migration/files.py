@@ -139,7 +139,7 @@ class File:
     for use in self.source.uses:
       if use.form in ("store", "hasattr", "text"):
         continue
-      absence = missing_names.find_absence(
+      absence = missing_names.find(
         use.name, self.tensorflow, self.context.release
       )
       if absence is not None:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses a program's TensorFlow and its Keras by its sources."""
+"""Chooses a program's TensorFlow and its Keras by its sources, and says why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+import os
 import re
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.programs import keras_optimizers
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import old_keras
 from tf_compat_lossscale.programs import program_files
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import which_tensorflow
@@ -37,6 +40,7 @@ _METHODS_OF_KERAS_2 = (
 KERAS = re.compile(
   r"tensorflow\.(compat\.v[12]\.)?(python\.)?(keras|layers|nn\.rnn_cell)\b"
 )
+_MOST_NAMES = 12  # Of `explain`.
 
 
 class RunError(Exception):
@@ -107,7 +111,7 @@ def choose(program: program_files.Program, options: Options) -> Choice:
     RunError: Legacy optimizers are asked for with Keras 3.
   """
   tensorflow, keras, optimizers = options
-  wants_legacy = optimizers == keras_optimizers.LEGACY
+  wants_legacy = optimizers == old_keras.LEGACY
   if wants_legacy and keras == 3:
     raise RunError(
       "--keras-optimizers=legacy needs Keras 2, because Keras 3 has no legacy "
@@ -116,14 +120,16 @@ def choose(program: program_files.Program, options: Options) -> Choice:
   read = program.list_sources()
   names = [use.name for source in read for use in source.uses]
   decision = None
-  if tensorflow is None and any(map(_is_tensorflow, names)):
+  if tensorflow is None and any(
+    f"{name}.".startswith("tensorflow.") for name in names
+  ):
     decision = which_tensorflow.decide(program)
     tensorflow = decision.tensorflow
   asking = next((name for source in read for name in find_keras_2(source)), "")
   if keras is None and (tensorflow == 1 or asking or wants_legacy):
     keras = 2
   if optimizers is None and keras == 2:
-    optimizers = keras_optimizers.LEGACY
+    optimizers = old_keras.LEGACY
   uses_keras = any(map(KERAS.match, names))
   return Choice(
     tensorflow or 2, keras, optimizers, decision, asking, uses_keras
@@ -145,5 +151,58 @@ def find_keras_2(source: sources.Source) -> Iterator[str]:
         yield f".{attribute.attr}, {place} {attribute.lineno}"
 
 
-def _is_tensorflow(name: str) -> bool:
-  return name == "tensorflow" or name.startswith("tensorflow.")
+def explain(program: program_files.Program, choice: Choice) -> Iterator[str]:
+  """Yields what a program would run on, and why, in lines."""
+  decision = choice.decision
+  if decision is None:
+    reason = "an option says so, or no file uses TensorFlow"
+    yield f"TensorFlow {choice.tensorflow}: {reason}"
+  else:
+    signs = decision.signs
+    yield f"TensorFlow {choice.tensorflow}: {'by' if signs else 'by no name'}"
+    for sign in signs[:_MOST_NAMES]:
+      place = f"{os.path.relpath(sign.path)}:{sign.line}"
+      yield f"  {place}: {sign.written} (TensorFlow {sign.tensorflow})"
+    if len(signs) > _MOST_NAMES:
+      yield f"  and {len(signs) - _MOST_NAMES} other names"
+  if choice.keras is None:
+    yield "Keras: as the environment has it"
+  else:
+    reason = choice.keras_name and f": {choice.keras_name}"
+    if not reason and choice.tensorflow == 1:
+      reason = ": TensorFlow 1 needs it"
+    yield f"Keras {choice.keras}{reason}"
+    try:
+      which_keras.make_environment(choice.keras)
+    except ImportError as error:
+      yield f"missing: {error}"
+  if choice.optimizers is not None:
+    yield f"tf.keras.optimizers: the {choice.optimizers} classes"
+  yield from _explain_missing(program, choice)
+
+
+def _explain_missing(
+  program: program_files.Program, choice: Choice
+) -> Iterator[str]:
+  """Yields what the program uses and this installation lacks, in lines."""
+  release = which_keras.find_release()
+  restored, missing = set[str](), dict[str, str]()
+  for source in program.list_sources():
+    for use in source.uses:
+      if use.form in ("hasattr", "text", "store"):
+        continue
+      found = missing_names.find(use.name, choice.tensorflow, release)
+      if use.name.startswith("tensorflow.") and legacy_names.find_home(
+        use.name
+      ):
+        restored.add(use.name.replace("tensorflow", "tf", 1))
+      elif found is not None and found.is_restored and not found.command:
+        restored.add(".".join(found.name.split(".")[:3]))  # As tf.contrib.slim.
+      elif found is not None:
+        text = f"{found.name}: {found.command}" if found.command else found.hint
+        place = f"{os.path.relpath(source.path)}:{use.line}"
+        missing.setdefault(text or found.name, place)
+  if restored:
+    yield f"put back: {', '.join(sorted(restored))}"
+  for name, place in missing.items():
+    yield f"missing: {name} ({place})"

@@ -6,20 +6,29 @@ from __future__ import annotations
 import _thread
 from collections.abc import Callable
 from collections.abc import Sequence
+import importlib
 import importlib.machinery
+import re
 import sys
 import types
 from typing import Any
 from typing import cast
 from typing import TYPE_CHECKING
 
+from tf_compat_lossscale._core import which_keras
+
 if TYPE_CHECKING:
   from importlib.abc import Loader
 
 _Spec = importlib.machinery.ModuleSpec
-_OURS = "tf_compat_lossscale."
+# Public modules of this package that import TensorFlow. The names of the
+# packages `keras` and `checkpoint` load at first use.
+_NEEDS_TENSORFLOW = re.compile(
+  r"tf_compat_lossscale\.(?!_|cli|migration|programs|(keras|checkpoint)$)"
+)
 # The functions of the import system that ask finders in another way.
 _FIND_SPEC, _FROM_IMPORT = "find_spec", "_handle_fromlist"
+_SYSTEM = (__name__, "importlib._bootstrap", "_frozen_importlib")
 
 
 class ImportWatcher:
@@ -33,14 +42,8 @@ class ImportWatcher:
     """Returns whether the module called `name` is watched."""
     raise NotImplementedError
 
-  def before_load(self, name: str) -> None:
-    """Acts before a watched module is loaded."""
-
   def after_load(self, name: str, module: types.ModuleType) -> None:
     """Acts after a watched module has loaded."""
-
-  def after_attempt(self, name: str) -> None:
-    """Acts after a watched module has loaded or has failed to load."""
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     """Returns the module to use even if another finder has one."""
@@ -153,58 +156,52 @@ def _find_asker() -> str:
   `import a.b`, while a missing module must end in three different ways.
   """
   frame: Any = sys._getframe(2)
-  is_import = False
-  while frame is not None:
-    name, function = frame.f_globals.get("__name__"), frame.f_code.co_name
-    if name == "importlib.util" and function == _FIND_SPEC:
-      # It imports the parents of the module.
-      return "" if is_import else _FIND_SPEC
-    if name not in (__name__, "importlib._bootstrap", "_frozen_importlib"):
-      return ""
-    if function == _FROM_IMPORT:
-      return _FROM_IMPORT
-    is_import = is_import or function == "_find_and_load"
+  names = []
+  while frame is not None and frame.f_globals.get("__name__") in _SYSTEM:
+    names.append(frame.f_code.co_name)
     frame = frame.f_back
-  return ""
+  if _FROM_IMPORT in names:
+    return _FROM_IMPORT
+  # `find_spec` imports the parents of the module.
+  is_asked = frame is not None and frame.f_code.co_name == _FIND_SPEC
+  return _FIND_SPEC if is_asked and "_find_and_load" not in names else ""
 
 
 class _FirstImport(ImportWatcher):
   """A watcher that calls a function after a module's import, then stops.
 
-  A module of this package may import the awaited module, and the function may
-  need that module of this package whole. So the function is called when no
-  module of this package is half loaded.
+  A module of this package may import TensorFlow, and the function may need that
+  module of this package whole. So TensorFlow is imported before any public
+  module of this package that needs it; and before the package keras, if that
+  is to be Keras 2.
   """
 
   def __init__(self, name: str, then: Callable[[types.ModuleType], None]):
     self._name, self._then = name, then
-    self._module: types.ModuleType | None = None
-    self._half_loaded: set[str] = set()
 
   def watches(self, name: str) -> bool:
-    return name == self._name or name.startswith(_OURS)
-
-  def before_load(self, name: str) -> None:
-    if name != self._name:
-      self._half_loaded.add(name)
+    if name == self._name or self._name != "tensorflow":
+      return name == self._name
+    if name == "keras":
+      return not which_keras.means_keras_3()
+    return _NEEDS_TENSORFLOW.match(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     if name == self._name:
-      self._module = module
-
-  def after_attempt(self, name: str) -> None:
-    self._half_loaded.discard(name)
-    if self._module is not None and not self._half_loaded:
       self.stop()
-      self._then(self._module)
+      self._then(module)
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    if name == self._name or self._name in sys.modules:
+      return None
+    importlib.import_module(self._name)
+    importlib.import_module(name)
+    # The import system would load what it finds there a second time.
+    return sys.modules.pop(name)
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
-  """Calls `then` with a module right after its import, or now if it is loaded.
-
-  If modules of this package are half loaded at that moment, `then` is called
-  when the last of them has loaded.
-  """
+  """Calls `then` with a module: after its import, or now if it is loaded."""
   if name in sys.modules:
     then(sys.modules[name])
   else:
@@ -231,7 +228,7 @@ class _ExistingModuleLoader:
 
 
 class _WatchedLoader:
-  """A loader that uses another loader and tells a watcher of each step."""
+  """A loader that uses another loader, and tells a watcher of the module."""
 
   def __init__(self, loader: Any, watcher: ImportWatcher):
     self._loader, self._watcher = loader, watcher
@@ -244,14 +241,10 @@ class _WatchedLoader:
     assert spec is not None
     # From here on the module looks as if only its own loader had loaded it.
     spec.loader = module.__loader__ = self._loader
-    self._watcher.before_load(spec.name)
-    try:
-      self._loader.exec_module(module)
-      # A module of TensorFlow may replace itself in sys.modules by a wrapper.
-      module = sys.modules.get(spec.name, module)
-      self._watcher.after_load(spec.name, module)
-    finally:
-      self._watcher.after_attempt(spec.name)
+    self._loader.exec_module(module)
+    # A module of TensorFlow may replace itself in sys.modules by a wrapper.
+    module = sys.modules.get(spec.name, module)
+    self._watcher.after_load(spec.name, module)
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._loader, name)

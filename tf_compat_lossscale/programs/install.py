@@ -19,22 +19,21 @@ from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import dataset_options
+from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.programs import import_hooks
-from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
-from tf_compat_lossscale.programs import lazy_modules
-from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import old_keras
 from tf_compat_lossscale.programs import old_methods
 from tf_compat_lossscale.programs import old_modules
-from tf_compat_lossscale.programs import private_keras
-from tf_compat_lossscale.programs import standalone_keras
 from tf_compat_lossscale.programs import tables
 
 _OURS = "tf_compat_lossscale"
 _KERAS_2 = f"{_OURS}.keras._keras2"
-_ESTIMATOR = "tensorflow_estimator"
-_WITHOUT_ESTIMATOR = (2, 16)  # The first TensorFlow without `tf.estimator`.
 
+# The packages whose modules may lack names, or modules below them.
+_WATCHED = re.compile(
+  rf"(tensorflow|keras|{'|'.join(missing_names.COMPANIONS)})(\.|$)"
+)
 # The modules of TensorFlow's public namespaces that the table has.
 _PUBLIC = [
   name
@@ -81,26 +80,16 @@ class _Installer(import_hooks.ImportWatcher):
   def __init__(self) -> None:
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
-    self._keras = private_keras.PrivateKeras(self._log)
-    self._standalone = standalone_keras.StandaloneKeras(self._log)
+    self._keras = old_keras.PrivateKeras(self._log)
+    self._standalone = old_keras.StandaloneKeras(self._log)
     self._served: list[types.ModuleType] = []
-    release = which_keras.find_release()
-    self._lacks_estimator = release is None or release >= _WITHOUT_ESTIMATOR
+    release = which_keras.find_release() or missing_names.WITHOUT_ESTIMATOR
+    self._lacks_estimator = release >= missing_names.WITHOUT_ESTIMATOR
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
 
   def watches(self, name: str) -> bool:
-    return (
-      name in tables.TABLE.names
-      or old_methods.is_watched(name)
-      or old_modules.is_known(name)
-    )
-
-  def before_load(self, name: str) -> None:
-    if name == _ESTIMATOR and self._lacks_estimator:
-      from tf_compat_lossscale._core.tf import private_names
-
-      private_names.add_estimator()
+    return _WATCHED.match(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     with _lock:
@@ -120,21 +109,19 @@ class _Installer(import_hooks.ImportWatcher):
 
   def put_in_place(self) -> None:
     """Sets the names in all modules that are loaded, and in others later."""
+    if self._lacks_estimator:
+      private_names.add_estimator()
     self.start()
     self._keras.start_if_keras_2()
     self._standalone.start_if_keras_2()
     for name, module in list(sys.modules.items()):
-      if re.match(r"tensor(flow|board)|(tf_)?keras(\.|$)", name):
+      if self.watches(name):
         self._fill(name, module)
     for name in _PUBLIC:  # They are in `sys.modules` by other names.
       namespace: Any = sys.modules["tensorflow"]
       for part in name.split(".")[1:]:
         namespace = getattr(namespace, part, None)
       self._serve(name, namespace)
-    for cls, name, option in dataset_options.list_old_options(
-      importlib.import_module("tensorflow.compat.v2")
-    ):
-      self._log.set(cls, name, option)
 
   def _fill(self, module_name: str, module: types.ModuleType) -> None:
     """Sets the legacy names that belong in a module, and serves the others."""
@@ -162,23 +149,26 @@ class _Installer(import_hooks.ImportWatcher):
     if not targets or module in (None, *self._served):
       return
     self._served.append(module)
+    own = vars(module).get("__getattr__")
     loaded: dict[str, Any] = {}
 
-    def load(name: str) -> Any:
-      if name in loaded or name not in targets:
-        return loaded.get(name, patching.ABSENT)
-      try:
-        value = loaded[name] = loading.load(targets[name])
-      except loading.TargetError as error:
-        message = f"{module_name}.{name}: {error}"
-        raise AttributeError(message, name=name, obj=module) from None
-      if module_name in _PUBLIC:
-        self._log.set(module, name, value)
-      return value
+    def find(name: str) -> Any:
+      if name not in targets:
+        if own is not None:
+          return own(name)
+        message = f"module {module.__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=module)
+      if name not in loaded:
+        try:
+          loaded[name] = old_modules.load(targets[name])
+        except old_modules.TargetError as error:
+          message = f"{module_name}.{name}: {error}"
+          raise AttributeError(message, name=name, obj=module) from None
+        if module_name in _PUBLIC:
+          self._log.set(module, name, loaded[name])
+      return loaded[name]
 
-    own = vars(module).get("__getattr__")
-    function = lazy_modules.make_getattr(module.__name__, load, own)
-    self._log.set(module, "__getattr__", function)
+    self._log.set(module, "__getattr__", find)
 
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any
@@ -193,9 +183,7 @@ class _Installer(import_hooks.ImportWatcher):
     self.stop()
     self._keras.take_back()
     self._standalone.stop()
-    if self._lacks_estimator and _ESTIMATOR in sys.modules:
-      from tf_compat_lossscale._core.tf import private_names
-
+    if self._lacks_estimator:
       private_names.remove_estimator()
     self._log.undo()
     old_modules.forget()
@@ -207,7 +195,7 @@ _lock = threading.RLock()
 _installer: _Installer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
-_optimizers = optimizers_lib.LegacyOptimizers()
+_optimizers = old_keras.LegacyOptimizers()
 
 
 def install(
@@ -233,11 +221,11 @@ def install(
     ValueError: `keras_optimizers` is something else.
   """
   global _installed
-  optimizers_lib.check(keras_optimizers)
+  old_keras.check(keras_optimizers)
   _import_homes()
   with _lock:
     _installed = True
-    if keras_optimizers == optimizers_lib.LEGACY:
+    if keras_optimizers == old_keras.LEGACY:
       _optimizers.put_in_place()
     elif keras_optimizers is not None:
       _optimizers.take_back()

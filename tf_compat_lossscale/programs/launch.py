@@ -21,9 +21,7 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import explaining
 from tf_compat_lossscale.programs import program_files
-from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs.choices import RunError
 
 # "tf1", "tf2", or "auto" for a program that does not import TensorFlow: then
@@ -101,11 +99,12 @@ def explain(program: Sequence[str], options: choices.Options) -> str:
   is an error, too.
   """
   _check(program)
-  read = _read(program)
+  read = program_files.read_program(program)
   if not read.levels:
-    raise RunError(program_files.explain_unread(program))
+    raise RunError(read.error)
   choice = choices.choose(read, options)
-  return explaining.explain(program, read, choice)
+  lines = choices.explain(read, choice)
+  return "\n".join([f"{' '.join(program)}: run with {choice}", *lines])
 
 
 def _check(program: Sequence[str]) -> None:
@@ -118,14 +117,6 @@ def _check(program: Sequence[str]) -> None:
     )
   if importlib.util.find_spec("tensorflow") is None:
     raise RunError(_requirements.MISSING)
-
-
-def _read(program: Sequence[str]) -> program_files.Program:
-  """Reads a program; one that is not Python, Python itself reports."""
-  try:
-    return program_files.read_program(program)
-  except sources.SourceError:
-    return program_files.Program([])
 
 
 def decide_in_process() -> None:
@@ -152,7 +143,7 @@ def _decide_environment(
 
   The arguments and the error are those of `run`.
   """
-  read = _read(program)
+  read = program_files.read_program(program)
   choice = choices.choose(read, options)
   try:
     env = make_environment(choice)

@@ -1,51 +1,289 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells which of a program's names today's TensorFlow has, and what helps.
+"""Says of a missing name or module: why it is missing, and what to do.
 
-`scan` and `run --explain` ask. TensorFlow is not imported: its files tell.
+`explain` returns the line that the errors of a running program have. `find`
+tells `scan` and `run --explain` which names of a source are missing. TensorFlow
+is not imported: its files tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 import functools
 import glob
+import importlib.util
 import os
 import re
+import sys
 from typing import NamedTuple
 
+from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import tables
 from tf_compat_lossscale.programs import tensorflow_names
 
-RESTORED, MISSING = "restored", "missing"
-
+# Package that goes with TensorFlow, and that old programs import -> why it is
+# not there, if TensorFlow once brought it.
+COMPANIONS = {
+  "tensorboard": " (TensorFlow brings none since 2.21)",
+  "tensorflow_addons": "",
+  "tensorflow_datasets": "",
+  "tensorflow_estimator": " (TensorFlow brings none since 2.16)",
+  "tensorflow_hub": "",
+  "tensorflow_io": "",
+  "tensorflow_model_optimization": "",
+  "tensorflow_probability": "",
+  "tensorflow_text": "",
+  "tf_keras": " (tf.keras is Keras 3 since TensorFlow 2.16)",
+  "tf_slim": "",
+}
+_ASCEND = (
+  "it exists for Ascend's NPUs alone, and its managers and optimizers of loss "
+  "scales are those of tf.contrib.mixed_precision"
+)
+# Module -> what to do.
+_GONE = {
+  "hccl": _ASCEND,
+  "npu_bridge": _ASCEND,
+  "npu_device": _ASCEND,
+  "tensorflow.tools.graph_transforms": (
+    "TensorFlow 2 has no Graph Transform Tool: use tf.lite or "
+    "tf.compat.v1.graph_util to change a GraphDef"
+  ),
+  "tensorflow.examples": (
+    "its tutorials, and MNIST, were removed in TensorFlow 2.0: "
+    "tf.keras.datasets.mnist.load_data() has that data"
+  ),
+}
 # The first TensorFlow without `tf.estimator`.
-_WITHOUT_ESTIMATOR = (2, 16)
-_ROOT = "tensorflow."
-_PRIVATE = "tensorflow.python"
+WITHOUT_ESTIMATOR = (2, 16)
+_ESTIMATOR = "tensorflow_estimator"
+_CALLBACK = re.compile(r"(tensorflow\.)?(\w+\.)*callbacks\.TensorBoard")
+# Module of `tf.contrib` -> the package that serves it.
+_CONTRIB_PACKAGES = {
+  "layers": "tf_slim",
+  "losses": "tf_slim",
+  "slim": "tf_slim",
+  "tensorboard": "tensorboard",
+}
+
+_OWN_RULE = (
+  "Use an optimizer of tf.compat.v1.train, or write the rule as a subclass of "
+  "tf.compat.v1.train.Optimizer."
+)
+# Module of `tf.contrib`, or a name in it -> what to do.
+_HINTS = {
+  "bayesflow": "Use tensorflow_probability.",
+  "boosted_trees": "Use tensorflow_decision_forests.",
+  "cloud": "Use tensorflow_io.",
+  "constrained_optimization": "Use tensorflow_constrained_optimization.",
+  "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
+  "distributions": "Use tensorflow_probability.distributions.",
+  "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
+  "autograph.set_loop_options": (
+    "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
+  ),
+  "crf.crf_multitag_sequence_score": (
+    "Add the scores of the allowed tags by tf.reduce_logsumexp."
+  ),
+  "data.assert_element_shape": "Use tf.ensure_shape in the dataset's map.",
+  "data.reduce_dataset": "Use the dataset's method reduce.",
+  "data.sliding_window_batch": "Use the dataset's window and flat_map.",
+  "distribute.TPUStrategy": "Use tf.distribute.TPUStrategy.",
+  "estimator": "Use tf.estimator.",
+  "ffmpeg": "Use tensorflow_io.audio.",
+  "gan": "Use tensorflow_gan.",
+  "hadoop": "Use tensorflow_io.",
+  "ignite": "Use tensorflow_io.",
+  "integrate": "Use tensorflow_probability.math.ode.",
+  "kafka": "Use tensorflow_io.",
+  "kfac": "Use the package kfac.",
+  "kinesis": "Use tensorflow_io.",
+  "lite": "Use tf.lite.",
+  "mixed_precision": "Use tf_compat_lossscale.contrib.",
+  "model_pruning": "Use tensorflow_model_optimization.sparsity.",
+  "feature_column": "Use tf.feature_column.",
+  "framework.assert_scalar_int": "Use tf.debugging.assert_scalar.",
+  "framework.get_graph_from_inputs": "Use the attribute graph of a tensor.",
+  "framework.py_func": "Use tf.compat.v1.py_func of flat lists of tensors.",
+  "framework.reduce_sum_n": "Use tf.add_n of tf.reduce_sum.",
+  "framework.zero_initializer": "Use tf.compat.v1.assign.",
+  "image": (
+    "Use tf.image and tf.raw_ops.ImageProjectiveTransformV3, or up to "
+    "TensorFlow 2.15 tensorflow_addons.image."
+  ),
+  "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
+  "layers.bow_encoder": "Use tf.nn.safe_embedding_lookup_sparse.",
+  "layers.embedding_lookup_unique": "Use tf.nn.embedding_lookup.",
+  "learn": "Use tf.estimator, or tf.keras.",
+  "learn.Head": "Use tf.estimator.Head, whose methods differ.",
+  "learn.datasets": "Use tf.keras.datasets.",
+  "nn.alpha_dropout": "Use tf.keras.layers.AlphaDropout with training=True.",
+  "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
+  "opt": "Use an optimizer of tf.compat.v1.train.",
+  "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",
+  "opt.AddSignOptimizer": _OWN_RULE,
+  "opt.MomentumWOptimizer": (
+    "Use tf.contrib.opt.extend_with_decoupled_weight_decay("
+    'tf.train.MomentumOptimizer) with name="MomentumW".'
+  ),
+  "opt.MultitaskOptimizerWrapper": (
+    "Call apply_gradients in a tf.cond that asks whether a gradient is not 0."
+  ),
+  "opt.NadamOptimizer": "Use tf.keras.optimizers.Nadam.",
+  "opt.PowerSignOptimizer": _OWN_RULE,
+  "opt.VariableClippingOptimizer": (
+    "Give tf.compat.v1.get_variable a constraint, such as "
+    "tf.keras.constraints.MaxNorm."
+  ),
+  "predictor": "Use tf.compat.v1.saved_model.load in a session.",
+  "quantize": (
+    "Its rewriter of graphs is gone. Train without it, and quantize the "
+    "trained model by tf.lite.TFLiteConverter."
+  ),
+  "recurrent": (
+    "Use tf.compat.v1.nn.dynamic_rnn and bidirectional_dynamic_rnn, and "
+    "compare losses: their numbers may differ."
+  ),
+  "saved_model": "Use tf.compat.v1.saved_model.",
+  "seq2seq": "Up to TensorFlow 2.15, tensorflow_addons.seq2seq has it.",
+  "session_bundle": "Use tf.compat.v1.saved_model.",
+  "sparsemax": "Write it by tf.sort and tf.cumsum, as arXiv 1602.02068 does.",
+  "tensor_forest": "Use tensorflow_decision_forests.",
+  "tensorboard": "Use the package tensorboard.",
+  "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
+  "text": "Up to TensorFlow 2.15, tensorflow_addons.text has it.",
+  "training": "Use tf.data to read, and tf.compat.v1.train to train.",
+}
+
+_ROOT, _PRIVATE = "tensorflow.", "tensorflow.python"
+_CONTRIB = f"{tables.CONTRIB}."
 
 
 class Absence(NamedTuple):
   """A name that today's TensorFlow lacks.
 
   Attributes:
-    name: The part of the name that is missing, as `tf.…`.
-    state: `RESTORED` if `tfl.install()` puts the name back, else `MISSING`.
+    name: The part of the name that is missing, as `tf.…`, or a package.
+    is_restored: Whether `tfl.install()` puts the name back.
     hint: What to do, or "".
-    command: The command that installs what `tfl.install()` needs and what is
-      not installed; "" if all is there.
+    command: The command that installs the package that has the name, if that
+      is not installed; else "".
   """
 
   name: str
-  state: str
+  is_restored: bool = False
   hint: str = ""
   command: str = ""
 
 
-@functools.lru_cache(None)
-def find_absence(
+def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
+  """Returns the error for a name or a module that nothing serves, in a line.
+
+  Args:
+    name: The full name, such as "tensorflow.contrib.gan" or "tensorboard".
+    reason: Why what serves the name cannot be loaded, if that is known.
+    tensorflow: 1 or 2, if that is what `run` has decided on.
+
+  Returns:
+    The line; None if the name is unknown, or not missing.
+  """
+  if name in COMPANIONS:
+    command = install_commands.make_command(name, which_keras.find_release())
+    return f"No module named {name!r}{COMPANIONS[name]}: {command}"
+  if name == f"{_ROOT}estimator":
+    return _explain_estimator()
+  if name.startswith(_CONTRIB):
+    return _explain_contrib(name.removeprefix(_CONTRIB), reason)
+  gone = _find_gone(name)
+  if gone:
+    return f"{gone} is gone: {_GONE[gone]}"
+  if not tensorflow or not name.startswith(_ROOT):
+    return None
+  path, other = name.removeprefix(_ROOT), 3 - tensorflow
+  has = (
+    tensorflow_names.find_tensorflow_1_name
+    if other == 1
+    else tensorflow_names.find_tensorflow_2_name
+  )
+  return has(path) and (
+    f"TensorFlow {other} has tf.{path}: if the program is for TensorFlow "
+    f"{other}, try tf-lossscale run --tf{other}"
+  )
+
+
+def explain_keras_2(name: str, keras: str = "tf.keras") -> str:
+  """Returns the error for a name of Keras 2 if `keras` is Keras 3."""
+  release = which_keras.find_release()
+  command = install_commands.make_command("tf_keras", release)
+  return (
+    f"{name} is of Keras 2, and {keras} is Keras 3 here: set "
+    f"TF_USE_LEGACY_KERAS=1 and install tf_keras ({command}), or run the "
+    "program by `tf-lossscale run --keras2`."
+  )
+
+
+def _explain_estimator() -> str | None:
+  """Returns what to install for `tf.estimator`; None if it is installed."""
+  if sys.modules.get(_ESTIMATOR):
+    return None
+  command = install_commands.make_command(_ESTIMATOR, None)
+  if importlib.util.find_spec(_ESTIMATOR) is None:
+    return (
+      "tf.estimator was removed in TensorFlow 2.16, and the package "
+      f"tensorflow-estimator has it: {command}"
+    )
+  from importlib import metadata  # Seldom needed.
+
+  try:
+    version = metadata.version(_ESTIMATOR)
+  except metadata.PackageNotFoundError:
+    return None  # A build that pip has not installed.
+  # Up to TensorFlow 2.15, each release has an Estimator of its own.
+  needed = min((2, 15), which_keras.find_release() or (2, 15))
+  if tuple(int(part) for part in version.split(".")[:2]) >= needed:
+    return None
+  return (
+    "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
+    f"{version}: {command}"
+  )
+
+
+def _explain_contrib(path: str, reason: str) -> str:
+  """Returns the error for a name below `tf.contrib`."""
+  top = path.partition(".")[0]
+  command = find_install_command(top)
+  if command:
+    return f"tf.contrib.{top} is in {_CONTRIB_PACKAGES[top]}: {command}"
+  if reason:
+    return f"tf.contrib.{path} cannot be used: {reason}"
+  name = f"{top}.{path.rpartition('.')[2]}"  # Of a module below, too.
+  hint = _HINTS.get(name) or _HINTS.get(top) or ""
+  return (
+    f"TensorFlow 2 has no tf.contrib.{path}: TensorFlow 2.0 removed "
+    "tf.contrib, and neither TensorFlow nor tf_compat_lossscale has this part."
+    + (f" {hint}" if hint else "")
+  )
+
+
+def find_install_command(module: str) -> str:
+  """Returns what installs the package of a module of `tf.contrib`.
+
+  The result is "" if the module needs no package, or the package is there.
+  """
+  package = _CONTRIB_PACKAGES.get(module)
+  if package is None or importlib.util.find_spec(package) is not None:
+    return ""
+  return install_commands.make_command(package, which_keras.find_release())
+
+
+def is_missing(package: str) -> bool:
+  """Returns whether a package goes with TensorFlow, and is not installed."""
+  return package in COMPANIONS and which_keras.find_folder(package) is None
+
+
+def find(
   name: str, tensorflow: int | None, release: tuple[int, int] | None
 ) -> Absence | None:
   """Returns why a name does not work as it is; None if it works.
@@ -55,17 +293,36 @@ def find_absence(
     tensorflow: 1 if plain `tensorflow` becomes `tensorflow.compat.v1`, else 2.
     release: The TensorFlow (major, minor) that the program will run on.
   """
+  is_callback = name.endswith("TensorBoard") and _CALLBACK.fullmatch(name)
+  package = "tensorboard" if is_callback else name.partition(".")[0]
+  if package in COMPANIONS and is_missing(package):
+    command = install_commands.make_command(package, release)
+    return Absence(package, command=command)
+  return _find(name, tensorflow, release)
+
+
+@functools.lru_cache(None)
+def _find(
+  name: str, tensorflow: int | None, release: tuple[int, int] | None
+) -> Absence | None:
+  gone = _find_gone(name)
+  if gone:
+    return Absence(gone, hint=explain(gone) or "")
   # What every module and class has, such as `__name__`, is no name to miss.
   place = legacy_names.find_place(re.sub(r"(\.__\w+__)+$", "", name))
   if place is None or not place.module or legacy_names.find_home(name):
     return None
   first, _, below = place.module.partition(".")
   if first == "contrib":
-    return _find_absence_in_contrib(below)
+    return _find_in_contrib(below)
   if first == "estimator":
-    return _find_absence_of_estimator(release)
-  if name.startswith(_ROOT + "python.") or name in hints.GONE:
-    return _find_absence_of_private(name)
+    if release is not None and release < WITHOUT_ESTIMATOR:
+      return None
+    command = install_commands.make_command(_ESTIMATOR, None)
+    command = command if _explain_estimator() else ""
+    return Absence("tf.estimator", True, "", command)
+  if name.startswith(f"{_PRIVATE}."):
+    return _find_private(name)
   if first in ("keras", "core", "tools", "lite", "python", "summary"):
     return None
   v1 = place.space == "v1" or (tensorflow == 1 and ".compat.v2" not in name)
@@ -74,97 +331,77 @@ def find_absence(
     return None  # TensorFlow 1 alone has it: `which_tensorflow` weighs that.
   if not v1:
     lacks = tensorflow_names.find_missing_name(place.module, "compat/v2")
-  return Absence(f"tf.{lacks}", MISSING) if lacks else None
+  return Absence(f"tf.{lacks}") if lacks else None
 
 
-def _find_absence_of_estimator(
-  release: tuple[int, int] | None,
-) -> Absence | None:
-  if release is not None and release < _WITHOUT_ESTIMATOR:
-    return None
-  command = hints.INSTALL_ESTIMATOR if hints.explain_estimator() else ""
-  return Absence("tf.estimator", RESTORED, "", command)
+def _find_gone(name: str) -> str | None:
+  """Returns the module that is gone, if a name is that module or below it."""
+  return next((x for x in _GONE if f"{name}.".startswith(f"{x}.")), None)
 
 
-def _find_absence_in_contrib(path: str) -> Absence:
+def _find_in_contrib(path: str) -> Absence:
   if not path:  # The whole of it is imported, or has another name.
-    return Absence("tf.contrib", RESTORED)
-  parts = path.split(".")
-  top = parts[0]
+    return Absence("tf.contrib", True)
+  top, *parts = path.split(".")
   shown = f"tf.contrib.{path}"
-  command = hints.find_install_command(top)
+  command = find_install_command(top)
   if command:
-    return Absence(shown, RESTORED, "", command)
+    return Absence(shown, True, "", command)
   names = tables.list_contrib_names(top)
-  for i, part in enumerate(parts):
-    start = ".".join(parts[: i + 1])
-    module = f"{tables.CONTRIB}.{start}"
-    if (
-      i and (part in names or _is_in_star(names, part))
-    ) or tables.TABLE.find_module(module):
-      return Absence(shown, RESTORED)
+  homes = tables.list_star_homes(names)
+  start = top
+  for part in ("", *parts):
+    start = f"{start}.{part}".rstrip(".")
+    if (part and (part in names or _is_in_any(homes, part))) or (
+      tables.TABLE.find_module(_CONTRIB + start)
+    ):
+      return Absence(shown, True)
     if not tables.is_contrib_module(start):
-      break
-  else:
-    return Absence(shown, RESTORED)
-  return Absence(f"tf.contrib.{start}", MISSING, hints.explain_contrib(start))
+      hint = explain(_CONTRIB + start) or ""
+      return Absence(f"tf.contrib.{start}", hint=hint)
+  return Absence(shown, True)
 
 
-def _is_in_star(names: Mapping[str, str], name: str) -> bool:
-  """Returns whether a module may have a name that another module has."""
-  pattern = rf"^(def|class) {name}\b|^{name} =|['\"]{name}['\"]"
-  for home in tables.list_star_homes(names):
-    package, _, path = home.partition(".")
-    base = os.path.join(
-      which_keras.find_folder(package) or "", *path.split(".")
-    )
-    if not path or package != "tf_slim":
+def _is_in_any(homes: Sequence[str], name: str) -> bool:
+  """Returns whether one of some modules may have a name."""
+  for home in homes:
+    package, *path = home.split(".")
+    if package != "tf_slim" or not path:
       return True
-    for file in glob.glob(f"{base}.py") + glob.glob(os.path.join(base, "*.py")):
-      if re.search(pattern, _read(file) or "", re.MULTILINE):
-        return True
+    base = os.path.join(which_keras.find_folder(package) or "", *path)
+    files = glob.glob(f"{base}.py") + glob.glob(os.path.join(base, "*.py"))
+    if any(re.search(rf"\b{name}\b", _read(file)) for file in files):
+      return True
   return False
 
 
-def _find_absence_of_private(name: str) -> Absence | None:
-  if name in hints.GONE:
-    return Absence(name, MISSING, hints.GONE[name])
+def _find_private(name: str) -> Absence | None:
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
-    return Absence(tables.PRIVATE_KERAS, RESTORED)
-  module, parts = name, list[str]()
-  while module != _PRIVATE:
-    path = tensorflow_names.find_module_file(module)
-    if path is not None:
-      break
+    return Absence(tables.PRIVATE_KERAS, True)
+  module, last = name, ""
+  while (spec := which_keras.find_spec(module)) is None:
     if tables.TABLE.find_module(module):
-      return Absence(module, RESTORED)
+      return Absence(module, True)
     module, _, last = module.rpartition(".")
-    parts.insert(0, last)
-  else:
-    path = tensorflow_names.find_module_file(module)
-  if not parts or path is None:
+    if not module:
+      return None  # TensorFlow is not installed.
+  if last and last in tables.TABLE.names.get(module, ()):
+    return Absence(f"{module}.{last}", True)
+  if not last or _may_have(spec.origin or "", last):
     return None
-  if parts[0] in tables.TABLE.names.get(module, ()):
-    return Absence(f"{module}.{parts[0]}", RESTORED)
-  if _mentions(path, parts[0]):
-    return None
-  return Absence(f"{module}.{parts[0]}", MISSING)
+  return Absence(f"{module}.{last}")
 
 
 @functools.lru_cache(256)
-def _read(path: str) -> str | None:
-  """Returns the text of a module; None for a folder or a compiled module."""
-  if not path.endswith(".py"):
-    return None
+def _read(path: str) -> str:
   with open(path, encoding="utf-8") as file:
     return file.read()
 
 
-def _mentions(path: str, name: str) -> bool:
+def _may_have(path: str, name: str) -> bool:
   """Returns whether a module may have a name: its text has the word."""
-  text = _read(path)
-  if text is None:
-    return not path.endswith("python")
-  if re.search(r"^from \S+ import \*", text, re.MULTILINE):
+  if not path.endswith(".py"):  # A folder, or a compiled module.
     return True
-  return re.search(rf"\b{re.escape(name)}\b", text) is not None
+  stars = r"^from \S+ import \*"
+  text = _read(path)
+  return bool(re.search(rf"{stars}|\b{re.escape(name)}\b", text, re.MULTILINE))

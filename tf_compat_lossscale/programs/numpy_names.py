@@ -12,6 +12,7 @@ import builtins
 from collections.abc import Callable
 import functools
 import importlib
+import inspect
 import math
 import re
 import types
@@ -78,10 +79,6 @@ def _make_others(np: Any) -> dict[str, Any]:
     "others": (builtins.bool, builtins.object, bytes, str, np.void),
   }
 
-  def asfarray(a: Any, dtype: Any = np.float64) -> Any:
-    is_inexact = np.issubdtype(dtype, np.inexact)
-    return np.asarray(a, dtype=dtype if is_inexact else np.float64)
-
   def disp(mesg: Any, device: Any = None, linefeed: bool = True) -> None:
     print(mesg, file=device, end="\n" if linefeed else "")
 
@@ -98,13 +95,6 @@ def _make_others(np: Any) -> dict[str, Any]:
     if order.index(scalars.kind) <= order.index(arrays.kind):
       return arrays
     return np.promote_types(arrays, scalars)
-
-  def in1d(ar1: Any, *args: Any, **kwargs: Any) -> Any:
-    return np.isin(np.asarray(ar1).ravel(), *args, **kwargs)
-
-  def issctype(rep: Any) -> bool:
-    kind = obj2sctype(rep) if isinstance(rep, type | np.dtype) else None
-    return kind not in (None, np.object_)
 
   def issubclass_(arg1: Any, arg2: Any) -> bool:
     try:
@@ -152,22 +142,24 @@ def _make_others(np: Any) -> dict[str, Any]:
       )
     np.set_printoptions(override_repr=f)
 
-  def source(object: Any, output: Any = None) -> None:
-    import inspect  # Seldom needed.
-
-    print(inspect.getsource(object), file=output)
-
   return {
     "NINF": -np.inf,
     "NZERO": -0.0,
     "PZERO": 0.0,
-    "asfarray": asfarray,
+    "asfarray": lambda a, dtype=np.float64: np.asarray(
+      a, dtype if np.issubdtype(dtype, np.inexact) else np.float64
+    ),
     "asscalar": lambda a: a.item(),
     "cast": _ByType(obj2sctype, lambda t: lambda x: np.asarray(x).astype(t)),
     "disp": disp,
     "find_common_type": find_common_type,
-    "in1d": in1d,
-    "issctype": issctype,
+    "in1d": lambda ar1, *args, **kwargs: np.isin(
+      np.asarray(ar1).ravel(), *args, **kwargs
+    ),
+    "issctype": lambda rep: (
+      isinstance(rep, type | np.dtype)
+      and obj2sctype(rep) not in (None, np.object_)
+    ),
     "issubclass_": issubclass_,
     "lookfor": lookfor,
     "math": math,
@@ -180,7 +172,9 @@ def _make_others(np: Any) -> dict[str, Any]:
     "sctype2char": sctype2char,
     "sctypes": {kind: list(each) for kind, each in kinds.items()},
     "set_string_function": set_string_function,
-    "source": source,
+    "source": lambda object, output=None: print(
+      inspect.getsource(object), file=output
+    ),
   }
 
 

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods and functions that TensorFlow 2.0 to 2.10 had or that changed.
+"""Methods, functions and options that TensorFlow 2.10 and earlier had.
 
 `install` sets them when the module of their class has loaded.
+
+Options of `tf.data` that moved are set in their new place. Options that do
+nothing any more are accepted, and one line says so. Other names are still
+errors. TensorFlow 1 made `Dataset.options()` anew at each call, so that
+programs changed them and passed them to `with_options`. Since 2.5 that is an
+error.
 """
 
 from __future__ import annotations
@@ -9,14 +15,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 import functools
+import os
 import random
 import re
 import sys
+import types
 from typing import Any
 from typing import NoReturn
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import missing_names
+
+_OPTIMIZATION = "experimental_optimization"
+_DISTRIBUTE = "experimental_distribute"
+_FUSIONS = (
+  "filter_fusion map_and_batch_fusion map_and_filter_fusion map_fusion "
+  "noop_elimination parallel_batch shuffle_and_repeat_fusion"
+)
+
+# Class of options -> its options that do nothing any more.
+_DROPPED = {
+  "Options": "experimental_hoist_random_uniform experimental_stats "
+  "experimental_latency_all_edges experimental_map_vectorization "
+  "experimental_numa_aware experimental_stateful_whitelist",
+  "OptimizationOptions": "autotune_algorithm autotune_buffers "
+  "filter_with_random_uniform_fusion hoist_random_uniform map_vectorization "
+  "reorder_data_discarding_ops",
+}
+# An option that does nothing, and is an object -> the options in it.
+_NESTED = {
+  "experimental_stats": "aggregator counter_prefix latency_all_edges prefix "
+  "transformation_latency",
+  "map_vectorization": "enabled use_choose_fastest",
+}
+# (attribute of the options, option) -> the attribute and the option that it is
+# today. The attribute "" is the options themselves.
+_MOVED = {
+  ("", "experimental_autotune"): ("autotune", "enabled"),
+  (_OPTIMIZATION, "autotune"): ("autotune", "enabled"),
+  (_OPTIMIZATION, "autotune_cpu_budget"): ("autotune", "cpu_budget"),
+  (_OPTIMIZATION, "autotune_ram_budget"): ("autotune", "ram_budget"),
+  (_DISTRIBUTE, "auto_shard"): (_DISTRIBUTE, "auto_shard_policy"),
+  **{("", f"experimental_{x}"): (_OPTIMIZATION, x) for x in _FUSIONS.split()},
+}
+_WAITING = "_tf_compat_lossscale_waiting"  # An attribute of a part.
+_said: list[str] = []
 
 _Change = tuple[Any, str, Any]
 
@@ -28,16 +72,11 @@ _TENSORBOARD = "tensorflow.python.summary.tb_summary"
 _seeds: list[Any] = []  # The last argument of `tf.random.set_seed`, if any.
 
 
-def is_watched(name: str) -> bool:
-  """Returns whether `list_changes` may have something for a module."""
-  return name == _TENSORBOARD or _KERAS.fullmatch(name) is not None
-
-
 def list_changes(name: str, module: Any) -> Iterator[_Change]:
   """Yields (owner, attribute, value) for what a loaded module lacks.
 
   Args:
-    name: The module's name: one that is watched, or "tensorflow".
+    name: The module's name.
     module: The module.
   """
   match = _KERAS.fullmatch(name)
@@ -50,39 +89,37 @@ def list_changes(name: str, module: Any) -> Iterator[_Change]:
   elif match[1] == "backend":
     _seed_keras()
   elif match[1] == "engine.sequential":
-    for method in (predict_classes, predict_proba):
-      if not hasattr(module.Sequential, method.__name__):
-        yield module.Sequential, method.__name__, method
+    for method in (_predict_classes, _predict_proba):
+      name = method.__name__[1:]
+      if not hasattr(module.Sequential, name):
+        yield module.Sequential, name, method
   elif not hasattr(module.Policy, "should_cast_variables"):
     yield module.Policy, "should_cast_variables", property(_casts_variables)
 
 
 def _list_in_tensorflow(tensorflow: Any) -> Iterator[_Change]:
-  dataset = tensorflow.compat.v2.data.Dataset
-
-  def experimental_run_v2(
-    self: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None
-  ) -> Any:
-    return self.run(fn, args, kwargs, options)
-
-  def experimental_make_numpy_dataset(self: Any, numpy_input: Any) -> Any:
-    del self  # What distributes a dataset copies it to the workers.
-    return dataset.from_tensor_slices(numpy_input)
-
-  def experimental_distribute_datasets_from_function(
-    self: Any, dataset_fn: Any, options: Any = None
-  ) -> Any:
-    return self.distribute_datasets_from_function(dataset_fn, options)
-
   v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2
+  methods: dict[str, Callable[..., Any]] = {
+    "experimental_run_v2": (
+      lambda self, fn, args=(), kwargs=None, options=None: self.run(
+        fn, args, kwargs, options
+      )
+    ),
+    # What distributes a dataset copies it to the workers.
+    "experimental_make_numpy_dataset": (
+      lambda self, numpy_input: v2.data.Dataset.from_tensor_slices(numpy_input)
+    ),
+    "experimental_distribute_datasets_from_function": (
+      lambda self, dataset_fn, options=None: (
+        self.distribute_datasets_from_function(dataset_fn, options)
+      )
+    ),
+  }
   for strategy in (v1.distribute.Strategy, v2.distribute.Strategy):
-    for method in (
-      experimental_run_v2,
-      experimental_make_numpy_dataset,
-      experimental_distribute_datasets_from_function,
-    ):
-      if not hasattr(strategy, method.__name__):
-        yield strategy, method.__name__, method
+    for name, method in methods.items():
+      if not hasattr(strategy, name):
+        yield strategy, name, method
+  yield from _list_options(v2)
   set_seed = _seed_keras_too(v2.random.set_seed)
   for owner in {id(m): m for m in (tensorflow.random, v2.random)}.values():
     if hasattr(owner, "set_seed"):  # TensorFlow 1 has none.
@@ -112,7 +149,7 @@ def _seed_keras() -> None:
     module._SEED_GENERATOR.generator = generator
 
 
-def predict_classes(
+def _predict_classes(
   self: Any, x: Any, batch_size: int = 32, verbose: int = 0
 ) -> Any:
   """Returns the class of each example: int64, or int32 for one output."""
@@ -122,7 +159,7 @@ def predict_classes(
   return (found > 0.5).astype("int32")
 
 
-def predict_proba(
+def _predict_proba(
   self: Any, x: Any, batch_size: int = 32, verbose: int = 0
 ) -> Any:
   """Returns what `predict` returns."""
@@ -149,6 +186,113 @@ def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:
 
 def _explain_tensorboard(self: Any, summary_api: str) -> None:
   """The constructor of the error that `tf.summary` raises."""
-  reason = hints.explain_module("tensorboard")
+  reason = missing_names.explain("tensorboard")
   self.error_message = f"{summary_api} needs TensorBoard. {reason}"
   Exception.__init__(self, self.error_message)
+
+
+class _Old(property):
+  """An option that moved."""
+
+
+def _find_dropped(self: Any, name: str) -> Any:
+  """Returns what an option that does nothing is at first; says that it is one.
+
+  This is a `__getattr__`. What a program sets then, TensorFlow keeps.
+  """
+  kind = type(self).__name__
+  if name not in _DROPPED.get(kind, "").split():
+    raise AttributeError(f"{kind} has no {name}", name=name, obj=self)
+  if not _said and os.environ.get(legacy_names.QUIET) != "1":
+    print(
+      f"tf_compat_lossscale: {name} of tf.data's {kind} does nothing: "
+      "TensorFlow has dropped it, and others of the kind",
+      file=sys.stderr,
+    )
+  _said.append(name)
+  if name not in _NESTED:
+    return None
+  names = _NESTED[name].split()
+  value = type(name, (), {"__slots__": names})()
+  for each in names:
+    setattr(value, each, None)
+  object.__setattr__(self, name, value)
+  return value
+
+
+def _make_option(part: str, name: str, real: Any) -> _Old:
+  key, (new_part, new_name) = f"_old_{name}", _MOVED[part, name]
+
+  def write(self: Any, value: Any) -> None:
+    object.__setattr__(self, key, value)
+    if name == "auto_shard" and value is not None:
+      policies = real.data.experimental.AutoShardPolicy
+      value = policies.AUTO if value else policies.OFF
+    if part == _OPTIMIZATION:  # It does not know the options around it.
+      vars(self).setdefault(_WAITING, {})[new_name] = value
+    else:
+      setattr(self if part else getattr(self, new_part), new_name, value)
+
+  return _Old(lambda self: vars(self).get(key), write)
+
+
+def _make_autotune(option: property) -> property:
+  """Returns the property `autotune`, which gets what waits in another part."""
+  read_own = option.fget
+  assert read_own is not None
+
+  def read(self: Any) -> Any:
+    autotune, part = read_own(self), getattr(self, _OPTIMIZATION)
+    waiting = vars(part).pop(_WAITING, {}) if part is not None else {}
+    for name, value in waiting.items():
+      setattr(autotune, name, value)
+    return autotune
+
+  return property(read, option.fset, doc=option.__doc__)
+
+
+def _list_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
+  """Yields (class, name, value) for what classes of options lack.
+
+  Args:
+    real: TensorFlow 2's namespace, `tensorflow.compat.v2`.
+  """
+  options = real.data.Options
+  owners = {"": options}
+  for part in (_OPTIMIZATION, _DISTRIBUTE):
+    owners[part] = type(getattr(options(), part))
+  for owner in owners.values():
+    yield owner, "__getattr__", _find_dropped
+  yield options, "autotune", _make_autotune(options.autotune)
+  for part, name in _MOVED:
+    if name not in vars(owners[part]):
+      yield owners[part], name, _make_option(part, name, real)
+
+
+def _copy_options(options: Any) -> Any:
+  """Returns options of the same values, nested ones copied, too."""
+  copy = type(options)()
+  base = type(options).__mro__[1]
+  for name, option in vars(type(options)).items():
+    is_own = isinstance(option, property) and not isinstance(option, _Old)
+    value = getattr(options, name) if is_own else None
+    if value is not None:
+      nested = isinstance(value, base) and base is not object
+      setattr(copy, name, _copy_options(value) if nested else value)
+  return copy
+
+
+def allow_changes(real: types.ModuleType) -> None:
+  """Makes `Dataset.options()` return options that a program may change.
+
+  Args:
+    real: TensorFlow, of either namespace.
+  """
+  dataset = real.compat.v2.data.Dataset
+  method = dataset.options
+
+  @functools.wraps(method)
+  def options(self: Any) -> Any:
+    return _copy_options(method(self))
+
+  dataset.options = options

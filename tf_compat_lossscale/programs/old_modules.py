@@ -3,49 +3,144 @@
 
 There are four kinds: modules of the legacy names, which `_core/legacy_names`
 lists; modules of `tf.contrib` and private modules that moved, which `tables`
-lists; and modules of Keras 2 that tensorflow_addons imports from `keras`.
+lists; and modules of Keras 2 that tensorflow_addons imports from `keras`. Their
+members load when a program uses them, by the targets of `tables`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 import importlib
 import types
 from typing import Any
 
-from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import hints
-from tf_compat_lossscale.programs import lazy_modules
-from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import tables
 
 _CONTRIB = "contrib."
 # tensorflow_addons imports modules of Keras 2 from `keras`, which is Keras 3
 # from TensorFlow 2.16 on. These modules are then those of tf_keras.
 _OF_ADDONS = "keras.src.engine"
+_SHORT = {
+  "est": "tensorflow_estimator.python.estimator",
+  "ours": "tf_compat_lossscale._core.tf",
+  "py": "tensorflow.python",
+  "tf": "tensorflow.compat.v1",
+}
+# Modules of `tensorflow.compat.v1` that exist on Keras 2 alone.
+_ON_KERAS_2 = ("tf.layers.", "tf.nn.rnn_cell.", "tf.keras.")
 
 
-def is_legacy(place: Place | None) -> bool:
-  """Returns whether the table of legacy names has a place, or one below it."""
-  return (
-    place in legacy_names.NAMES_IN or place in legacy_names.MODULES_IN
-  ) and place is not None
+class LazyModule(types.ModuleType):
+  """A module that TensorFlow lacks; its members load when they are used."""
+
+  def __init__(
+    self,
+    name: str,
+    load: Callable[[str], Any],
+    list_names: Callable[[], list[str]],
+  ):
+    """Makes a module.
+
+    Args:
+      name: The module's name.
+      load: A function that returns the value of a name, or ABSENT if it does
+        not know the name. It may raise an AttributeError that says what to do.
+      list_names: The function that `dir` calls.
+    """
+    super().__init__(name)
+    self.__path__: list[str] = []
+    self.__dict__.update(_load=load, __dir__=list_names)
+
+  def __getattr__(self, name: str) -> Any:
+    value = self.__dict__["_load"](name)
+    if value is patching.ABSENT:
+      message = f"module {self.__name__!r} has no attribute {name!r}"
+      raise AttributeError(message, name=name, obj=self)
+    return value
 
 
-def is_known(name: str) -> bool:
-  """Returns whether `make_module` may have something to say of a module."""
-  place = legacy_names.find_place(name)
-  return (
-    is_legacy(place)
-    or (place is not None and place.module.startswith(_CONTRIB))
-    or name.startswith(_OF_ADDONS)
-    or tables.TABLE.find_module(name) is not None
-    or hints.explain_module(name) is not None
-  )
+class TargetError(ImportError):
+  """An error for a target that this TensorFlow lacks; says what to do."""
+
+
+def load(target: str) -> Any:
+  """Returns the module, class, function or constant that a target names.
+
+  Raises:
+    TargetError: There is no such thing in this installation.
+  """
+  *choices, last = target.split(" or ")
+  for choice in choices:
+    try:
+      return _load_one(choice)
+    except TargetError:
+      continue
+  return _load_one(last)
+
+
+def expand(target: str) -> str:
+  """Returns the full name that a choice of a target means."""
+  first, dot, rest = target.partition(".")
+  if first == "keras2":
+    return f"{which_keras.find_keras_2()}{dot}{rest}"
+  return f"{_SHORT.get(first, first)}{dot}{rest}"
+
+
+def _load_one(target: str) -> Any:
+  """Imports modules as far as there are any, then reads attributes.
+
+  In the public namespace, attributes come first: an import there would load a
+  module a second time, by another name.
+  """
+  if target.partition(".")[0] == "est":
+    reason = missing_names.explain("tensorflow.estimator")
+    if reason:
+      raise TargetError(reason, name="tensorflow_estimator")
+  full = expand(target)
+  done = _SHORT["tf"] if target.startswith("tf.") else full.partition(".")[0]
+  try:
+    value = importlib.import_module(done)
+  except ModuleNotFoundError as error:
+    raise TargetError(str(error), name=error.name) from None
+  for part in filter(None, full.removeprefix(done).split(".")):
+    done = f"{done}.{part}"
+    try:
+      value = _find(value, part, done, target.startswith("tf."))
+    except ModuleNotFoundError:
+      raise  # A module exists, and fails to import another.
+    except (AttributeError, ImportError) as error:
+      reason = str(error)
+      if target.startswith(_ON_KERAS_2) or "Keras 3" in reason:
+        reason = missing_names.explain_keras_2(target)
+      raise TargetError(f"{target} is not there: {reason}") from None
+  return value
+
+
+def _find(owner: Any, part: str, name: str, is_public: bool) -> Any:
+  """Returns a member or a module of a module.
+
+  Raises:
+    AttributeError: There is none.
+    ImportError: There is one that cannot be loaded.
+  """
+  if is_public:
+    try:
+      return getattr(owner, part)
+    except (AttributeError, ImportError):
+      pass
+  if isinstance(owner, types.ModuleType):
+    try:
+      return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+      if not (is_public or name.startswith(error.name or "?")):
+        raise
+  return getattr(owner, part)
 
 
 def make_module(name: str) -> types.ModuleType | None:
@@ -58,25 +153,21 @@ def make_module(name: str) -> types.ModuleType | None:
     ModuleNotFoundError: There is none; the message says what to do.
   """
   place = legacy_names.find_place(name)
-  if place is not None and is_legacy(place):
+  if place in legacy_names.NAMES_IN or place in legacy_names.MODULES_IN:
+    assert place is not None
     return make_legacy(place, name.partition(".")[0])
   if place is not None and place.module.startswith(_CONTRIB):
     return _make_contrib(place.module.removeprefix(_CONTRIB))
+  reason = missing_names.explain(name)
   if name.startswith(_OF_ADDONS):
     if which_keras.find_keras_2().startswith("keras"):
       return None  # That module would be there.
     if not which_keras.is_keras_3():
       return importlib.import_module(f"tf_{name}")
-    raise ModuleNotFoundError(
-      f"{name} is a module of Keras 2, and tf.keras is Keras 3 here: run the "
-      "program by `tf-lossscale run --keras2`, or call tfl.use_keras_2() "
-      "before TensorFlow is imported",
-      name=name,
-    )
+    reason = missing_names.explain_keras_2(name)
   target = tables.TABLE.find_module(name)
   if target is not None:
     return _load_moved(name, target)
-  reason = hints.explain_module(name)
   if reason:
     raise ModuleNotFoundError(reason, name=name)
   return None
@@ -100,7 +191,7 @@ def make_legacy(place: Place, package: str) -> types.ModuleType:
   names = legacy_names.NAMES_IN.get(place, {})
   modules = legacy_names.MODULES_IN.get(place, set())
 
-  def load(name: str) -> Any:
+  def find(name: str) -> Any:
     if name in names:
       return load_legacy(names[name], name, package)
     if name in modules:
@@ -109,14 +200,11 @@ def make_legacy(place: Place, package: str) -> types.ModuleType:
     if name == "__all__":  # The names that `from … import *` binds.
       return sorted(names)
     if place.module == "contrib" and not name.startswith("_"):
-      try:
-        return _make_contrib(name)
-      except ImportError as error:
-        raise AttributeError(str(error)) from None
+      return _load_contrib(name)
     return patching.ABSENT
 
-  return lazy_modules.LazyModule(
-    f"tensorflow.{place.module}", load, lambda: sorted({*names, *modules})
+  return LazyModule(
+    f"tensorflow.{place.module}", find, lambda: sorted({*names, *modules})
   )
 
 
@@ -132,22 +220,18 @@ def load_legacy(home: str, name: str, package: str) -> Any:
     ImportError: The name is of Keras 2, and the package's Keras is Keras 3.
   """
   if home == "keras" and which_keras.is_keras_3(package):
-    keras = "tf.keras" if package == "tensorflow" else package
-    command = install_commands.make_command(
-      "tf_keras", which_keras.find_release()
-    )
+    old, keras = f"mixed_precision.experimental.{name}", "tf.keras"
+    keras = keras if package == "tensorflow" else package
     raise ImportError(
-      f"mixed_precision.experimental.{name} is of Keras 2, and {keras} is "
-      f"Keras 3 here: set TF_USE_LEGACY_KERAS=1 and install tf_keras "
-      f"({command}). For Keras 3, use keras.config.set_dtype_policy and "
-      "keras.optimizers.LossScaleOptimizer, or "
-      "tf_compat_lossscale.keras.Keras3LossScaleOptimizer."
+      f"{missing_names.explain_keras_2(old, keras)} For Keras 3, use "
+      "keras.config.set_dtype_policy and keras.optimizers.LossScaleOptimizer, "
+      "or tf_compat_lossscale.keras.Keras3LossScaleOptimizer."
     )
   module = importlib.import_module(f"tf_compat_lossscale.{home}")
   return getattr(module, legacy_names.get_current_name(name))
 
 
-class _ContribModule(lazy_modules.LazyModule):
+class _ContribModule(LazyModule):
   """A module of `tf.contrib`.
 
   A module below `tensorflow.contrib.layers`, such as
@@ -164,8 +248,8 @@ class _ContribModule(lazy_modules.LazyModule):
   def _list_names(self) -> list[str]:
     names = set(self._names) - {"*"}
     for home in tables.list_star_homes(self._names):
-      module = loading.load(home)
-      names |= set(getattr(module, "__all__", None) or dir(module))
+      module = load(home)
+      names |= set(vars(module).get("__all__") or dir(module))
     return sorted(name for name in names if not name.startswith("__"))
 
   def _load(self, name: str) -> Any:
@@ -183,40 +267,36 @@ class _ContribModule(lazy_modules.LazyModule):
     Raises:
       AttributeError: There is none; the message says what to do.
     """
-    reason = ""
-    targets = [self._names[name]] if name in self._names else []
-    for home in () if targets else tables.list_star_homes(self._names):
-      names = getattr(loading.load(home), "__all__", (name,))
-      targets += [f"{home}.{name}"] if name in names else []
-    for target in targets:
+    reason, homes = "", tables.list_star_homes(self._names)
+    if name in self._names:
       try:
-        value = loading.load(target)
-      except loading.TargetError as error:
-        reason = str(error) if name in self._names else ""
-      else:
-        if target in self._names.values() or not _is_foreign(value, target):
-          return value
+        return load(self._names[name])
+      except TargetError as error:
+        homes, reason = [], str(error)
+    for home in homes:
+      if name not in vars(load(home)).get("__all__", (name,)):
+        continue
+      try:
+        value = load(f"{home}.{name}")
+      except TargetError:
+        continue
+      # The home may have a module of another package because it imports that.
+      top, is_lazy = home.partition(".")[0], isinstance(value, LazyModule)
+      if not isinstance(value, types.ModuleType) or (
+        value.__name__.startswith(top) and not is_lazy
+      ):
+        return value
     child = f"{self._contrib_path}.{name}"
     if tables.is_contrib_module(child):
-      try:
-        return _make_contrib(child)
-      except ImportError as error:
-        raise AttributeError(str(error)) from None
-    raise AttributeError(hints.explain_contrib(child, reason))
+      return _load_contrib(child)
+    old = f"{tables.CONTRIB}.{child}"
+    raise AttributeError(missing_names.explain(old, reason))
 
   def __setattr__(self, name: str, value: Any) -> None:
     # The import of a module sets it in its parent. But the function `arg_scope`
     # of `framework.python.ops` hid the module of that name.
     if not (isinstance(value, types.ModuleType) and name in self._names):
       super().__setattr__(name, value)
-
-
-def _is_foreign(value: Any, target: str) -> bool:
-  """Returns whether a module has `value` because it imports that module."""
-  package = target.partition(".")[0]
-  return isinstance(value, types.ModuleType) and not (
-    value.__name__.startswith(package)
-  )
 
 
 @functools.cache
@@ -229,22 +309,31 @@ def _make_contrib(path: str) -> types.ModuleType:
   Raises:
     ModuleNotFoundError: There is no such module; the message says what to do.
   """
-  name = f"{tables.CONTRIB}.{path}"
-  reason = hints.explain_contrib_package(path.partition(".")[0])
-  if reason:
-    raise ModuleNotFoundError(reason, name=name)
+  name, reason = f"{tables.CONTRIB}.{path}", ""
   target = tables.TABLE.find_module(name)
-  if target is not None:
+  if not missing_names.find_install_command(path.partition(".")[0]):
     try:
-      value = loading.load(target)
-    except loading.TargetError as error:
-      reason = hints.explain_contrib(path, str(error))
-      raise ModuleNotFoundError(reason, name=name) from None
-    if isinstance(value, types.ModuleType):
-      return value
-  if tables.is_contrib_module(path):
-    return _ContribModule(path)
-  raise ModuleNotFoundError(hints.explain_contrib(path), name=name)
+      value = load(target) if target else None
+    except TargetError as error:
+      reason = str(error)
+    else:
+      if isinstance(value, types.ModuleType):
+        return value
+      if tables.is_contrib_module(path):
+        return _ContribModule(path)
+  raise ModuleNotFoundError(missing_names.explain(name, reason), name=name)
+
+
+def _load_contrib(path: str) -> types.ModuleType:
+  """Returns `_make_contrib(path)` for a look-up of an attribute.
+
+  Raises:
+    AttributeError: There is no such module; the message says what to do.
+  """
+  try:
+    return _make_contrib(path)
+  except ImportError as error:
+    raise AttributeError(str(error)) from None
 
 
 def _load_moved(name: str, target: str) -> types.ModuleType | None:
@@ -254,8 +343,8 @@ def _load_moved(name: str, target: str) -> types.ModuleType | None:
     ModuleNotFoundError: The target is in a package that is not installed.
   """
   try:
-    module = loading.load(target)
-  except loading.TargetError as error:
+    module = load(target)
+  except TargetError as error:
     if error.name == "tensorflow_estimator":
       raise ModuleNotFoundError(str(error), name=error.name) from None
     return None
@@ -266,7 +355,7 @@ def _load_moved(name: str, target: str) -> types.ModuleType | None:
 
   # The package itself cannot stand for another one in TensorFlow: imports would
   # set the modules of the one in the other.
-  def load(member: str) -> Any:
+  def find(member: str) -> Any:
     if not member.startswith("__"):
       child = f"{name}.{member}"
       try:
@@ -276,4 +365,4 @@ def _load_moved(name: str, target: str) -> types.ModuleType | None:
           raise
     return getattr(module, member)
 
-  return lazy_modules.LazyModule(name, load)
+  return LazyModule(name, find, lambda: dir(module))

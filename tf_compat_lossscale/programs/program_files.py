@@ -9,9 +9,11 @@ beside it, in the working folder and in PYTHONPATH.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import os
 import re
 import sys
@@ -20,9 +22,10 @@ from typing import NamedTuple
 
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import sources
-from tf_compat_lossscale.programs.told_version import find_package
 
 _LEVELS = 3
+# The folders in which Python's package managers install libraries.
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\](.*)", re.DOTALL)
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own.
 # Files of tests, of which folders may have many others.
 _TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
@@ -35,10 +38,12 @@ class Program(NamedTuple):
     levels: The sources that start the program; then those that these import,
       and so on, up to three levels of imports.
     packages: The installed packages that are the program's own.
+    error: Why there are no levels, if there are none.
   """
 
   levels: Sequence[Sequence[sources.Source]]
   packages: Sequence[str] = ()
+  error: str = ""
 
   def list_sources(self) -> list[sources.Source]:
     """Returns the sources of all levels."""
@@ -52,17 +57,18 @@ def read_program(words: Sequence[str]) -> Program:
     words: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
 
   Returns:
-    The program, without levels if the words name no file. Files that cannot be
-    read are left out: Python reports the error when it comes to them.
-
-  Raises:
-    SourceError: The CODE cannot be parsed.
+    The program, without levels if no file that starts it can be read. Files
+    that cannot be read are left out: Python reports the error when it comes to
+    them.
   """
-  search = _list_search()
+  path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+  search = [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
+  errors = [f"there is no module {each!r}" for each in words[1:2]]
   if words[0] == "-c":
-    texts = [sources.read_text("-c", each) for each in words[1:2]]
-    return Program(_read_levels(texts, search, []))
-  first = _read_all(_find_first(words, search))
+    code = functools.partial(sources.read_text, "-c")
+    first = _read_all(words[1:2], errors, code)
+  else:
+    first = _read_all(_find_first(words, search), errors)
   scripts = os.path.realpath(sysconfig.get_path("scripts"))
   names = {find_package(source.path) for source in first}
   for source in first:
@@ -79,25 +85,17 @@ def read_program(words: Sequence[str]) -> Program:
     if find_package(folder) == name != "tensorflow":
       own.append(name)
       search.append(os.path.dirname(folder))
-  return Program(_read_levels(first, search, own), own)
+  error = errors[-1] if errors else ""
+  return Program(_read_levels(first, search, own), own, error)
 
 
-def explain_unread(words: Sequence[str]) -> str:
-  """Returns why no file that starts a program can be read, in a line."""
-  try:
-    if words[0] == "-c":
-      sources.read_text("-c", words[1])
-    for file in _find_first(words, _list_search()):
-      sources.read(file)
-  except sources.SourceError as error:
-    return str(error)
-  return f"there is no module {words[1]!r}"
-
-
-def _list_search() -> list[str]:
-  """Returns the folders of modules that the environment has."""
-  path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-  return [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
+@functools.cache
+def find_package(path: str) -> str | None:
+  """Returns the installed package that a file belongs to, or None."""
+  match = _INSTALLED.search(path)
+  if match is None:
+    return None
+  return re.split(r"[/\\]", match[2])[0].removesuffix(".py")
 
 
 def _find_first(words: Sequence[str], search: list[str]) -> list[str]:
@@ -122,7 +120,7 @@ def _read_levels(
       if path not in seen and _is_own(path, own)
     }
     seen |= paths.keys()
-    levels.append(_read_all(paths))
+    levels.append(_read_all(paths, []))
   return [level for level in levels if level]
 
 
@@ -132,13 +130,18 @@ def _is_own(path: str, own: Iterable[str]) -> bool:
   return package in own if package else not path.startswith(_LIBRARY)
 
 
-def _read_all(paths: Iterable[str]) -> list[sources.Source]:
+def _read_all(
+  paths: Iterable[str],
+  errors: list[str],
+  read: Callable[[str], sources.Source] = sources.read,
+) -> list[sources.Source]:
+  """Reads files; adds to `errors` why some cannot be read."""
   found = []
   for path in paths:
     try:
-      found.append(sources.read(path))
-    except sources.SourceError:
-      continue
+      found.append(read(path))
+    except sources.SourceError as error:
+      errors.append(str(error))
   return found
 
 

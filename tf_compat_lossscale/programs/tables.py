@@ -92,7 +92,7 @@ class Table(NamedTuple):
 
 TABLE = Table({}, {})
 # The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
-# Keras 2's other modules are where they were. `private_keras` serves these.
+# Keras 2's other modules are where they were. `old_keras` serves these.
 KERAS = Table({}, {})
 
 TABLE.add(
@@ -451,6 +451,10 @@ signal
   tf.signal: frame hamming_window hann_window inverse_stft
     inverse_stft_window_fn linear_to_mel_weight_matrix
     mfccs_from_log_mel_spectrograms overlap_and_add stft
+slim
+  tf_slim: *
+  tensorflow.contrib.layers: *
+  tensorflow.contrib.framework: *
 staging
   py.ops.data_flow_ops: StagingArea
 stateless
@@ -628,8 +632,6 @@ _BELOW = re.compile(
   r"|slim\.nets|summary\.summary|tfprof\.tfprof_logger"
   r"|tensorboard\.plugins(\.projector(\.projector_config_pb2)?)?"
 )
-# tf.contrib.slim had all names of these modules, too.
-_OF_SLIM = ("layers", "framework")
 
 
 def list_contrib_names(module: str) -> Mapping[str, str]:
@@ -641,14 +643,7 @@ def list_contrib_names(module: str) -> Mapping[str, str]:
     module: A module right below `tf.contrib`, such as "layers". The modules
       below it have its names, too: programs import names from both.
   """
-  if module != "slim":
-    return TABLE.names.get(f"{CONTRIB}.{module}", {})
-  names: dict[str, str] = {"*": "tf_slim.*"}
-  for owner in reversed(_OF_SLIM):
-    for name, target in TABLE.names[f"{CONTRIB}.{owner}"].items():
-      old = f"{names[name]} or " if name == "*" else f"tf_slim.{name} or "
-      names[name] = old + target
-  return names
+  return TABLE.names.get(f"{CONTRIB}.{module}", {})
 
 
 @functools.cache

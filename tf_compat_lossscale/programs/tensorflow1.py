@@ -1,23 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `import tensorflow` give TensorFlow 1's namespace to a program."""
+"""Prepares TensorFlow for a program of `run`, right after its import.
+
+A program for TensorFlow 1 gets TensorFlow 1's namespace by `import tensorflow`.
+It is told that TensorFlow's version is 1.15.5, because a program for both
+TensorFlows asks for the version. Installed libraries are told the truth: they
+are made for the TensorFlow that is installed.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+import re
 import sys
 import types
 from typing import Any
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import private_names
-from tf_compat_lossscale.programs import dataset_options
-from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
-from tf_compat_lossscale.programs import lazy_modules
-from tf_compat_lossscale.programs import told_version
-from tf_compat_lossscale.programs import wrong_guess
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import old_methods
+from tf_compat_lossscale.programs import program_files
+
+# Programs unpack three numbers from it, so nothing is appended.
+VERSION = "1.15.5"
+_VERSIONS = ("VERSION", "__version__")
+_OURS = re.compile(r"tf_compat_lossscale(\.|$)")
+# Modules whose functions pass an attribute's name on to this one.
+_BETWEEN = ("tensorflow.python.util.module_wrapper", __name__)
 
 
 class _TensorFlow1(types.ModuleType):
@@ -28,29 +41,20 @@ class _TensorFlow1(types.ModuleType):
     for name in ("__file__", "__loader__", "__package__", "__path__"):
       setattr(self, name, getattr(real, name))
     self.__spec__ = real.__spec__
-    self._real = real
     self._v1 = v1
     # Where Python looks for a module's function.
-    vars(self)["__getattr__"] = lazy_modules.make_getattr(
-      "tensorflow", self._load
-    )
+    vars(self)["__getattr__"] = self._load
 
   def _load(self, name: str) -> Any:
-    v1 = self._v1
     if name == "compat":  # Its v1 and v2 stay what they are.
       return sys.modules["tensorflow.compat"]
-    if name in told_version.NAMES:
-      return told_version.answer(self._real.__version__)
     try:
-      return getattr(v1, name)
-    except AttributeError:
+      return getattr(self._v1, name)
+    except AttributeError as error:
       module = sys.modules.get(f"tensorflow.{name}")  # `tf.python` and such.
       if module is not None:
         return module
-      message = f"module 'tensorflow' has no attribute {name!r}"
-      message = hints.explain_module(f"tensorflow.{name}") or (
-        message + wrong_guess.explain_absence(name, self._real, v1=True)
-      )
+      message = str(error).replace(self._v1.__name__, "tensorflow", 1)
       raise AttributeError(message, name=name, obj=self) from None
 
   def __reduce__(self) -> tuple[Any, ...]:
@@ -87,55 +91,64 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
 
 
 def prepare(
-  real: types.ModuleType, v1: bool, keras_optimizers: Any = None
+  real: types.ModuleType,
+  v1: bool,
+  keras_optimizers: Any = None,
+  watch: str | None = None,
 ) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
-  From then on, NVIDIA's environment variables have their old effect, too.
+  From then on, NVIDIA's environment variables have their old effect, too, and
+  the errors for missing names say if the other TensorFlow has the name.
 
   Args:
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
     keras_optimizers: The argument of `install`.
+    watch: The folder of `run --watch`, if that was given.
   """
   install.install(keras_optimizers)
   environment = importlib.import_module("tf_compat_lossscale.environment")
   environment.honor_environment(quiet=os.environ.get(legacy_names.QUIET) == "1")
+  used = real.compat.v1 if v1 else real
   if v1:
-    _replace_tensorflow(real)
-  wrong_guess.explain_in_modules(real, v1)
+    _replace_tensorflow(real, used)
+  # Such as `tensorflow._api.v2.`: the parent's name for code inside TensorFlow.
+  start = used.train.__name__.removesuffix("train")
+  modules = {"": used}
+  for name, module in list(sys.modules.items()):
+    if name.startswith(start):
+      modules[name.removeprefix(start)] = module
+  for path, module in modules.items():
+    if path.split(".")[0] not in ("compat", "v2"):
+      set_getattr(module, path, 1 if v1 else 2)
+  if used.summary not in modules.values():  # It is TensorBoard's.
+    set_getattr(used.summary, "summary", 1 if v1 else 2)
+  if watch:
+    _watch_sessions(real.compat.v1, watch)
 
 
-def _replace_tensorflow(real: types.ModuleType) -> None:
+def _replace_tensorflow(real: types.ModuleType, v1: types.ModuleType) -> None:
   """Makes `import tensorflow` give TensorFlow 1 from now on."""
-  v1 = real.compat.v1
   with private_names.silence_deprecations():
     v1.disable_v2_behavior()
-  dataset_options.allow_changes(real)
-  _allow_other_numbers(real)
-  own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
-  told_version.set_own_packages(own)
-  for module in (v1, v1.version):
-    told_version.tell_in(module)
+  old_methods.allow_changes(real)
+  _allow_other_numbers(v1)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()
 
 
-def _allow_other_numbers(real: types.ModuleType) -> None:
+def _allow_other_numbers(v1: Any) -> None:
   """Lets shapes have sizes such as 4.0 and True, as in TensorFlow 1.
 
   Programs that were written for Python 2 divide a number of units by 2, and
   give the result to a cell or to `tf.get_variable`. StyleGAN and its forks give
   `tf.get_variable` the shape [1, use_noise, 4, 4]. In a release whose shapes do
   not use `tf.Dimension`, this has no effect.
-
-  Args:
-    real: TensorFlow, of either namespace.
   """
-  dimension = real.compat.v1.Dimension
-  own = dimension.__init__
+  own = v1.Dimension.__init__
 
   def __init__(self: Any, value: Any) -> None:
     is_whole = getattr(value, "is_integer", None)
@@ -150,4 +163,109 @@ def _allow_other_numbers(real: types.ModuleType) -> None:
       value = int(value)
     own(self, value)
 
-  dimension.__init__ = __init__
+  v1.Dimension.__init__ = __init__
+
+
+def set_getattr(module: Any, path: str, tensorflow: int) -> None:
+  """Makes a public module of TensorFlow tell the version, and what is missing.
+
+  Args:
+    module: The module, such as `tensorflow.compat.v1.train`.
+    path: Its name below TensorFlow, such as "train".
+    tensorflow: The TensorFlow that the program means.
+  """
+  own, listed = vars(module).get("__getattr__"), dir(module)
+  versions: dict[str, str] = {}
+
+  def find(name: str) -> Any:
+    if name in versions:
+      return tell_version(versions[name])
+    if name == "__all__" and versions:  # Such modules had none in 2.12.
+      return [each for each in listed if not each.startswith("_")]
+    message = f"module {module.__name__!r} has no attribute {name!r}"
+    if own is not None:
+      try:
+        return own(name)
+      except AttributeError as error:
+        message = str(error)
+    full = f"tensorflow.{path}.{name}".replace("..", ".")
+    advice = missing_names.explain(full, "", tensorflow)
+    if advice and advice not in message:
+      message += f". {advice}"
+    raise AttributeError(message, name=name, obj=module)
+
+  def list_names() -> list[str]:
+    hidden = ("__getattr__", "__dir__")
+    return sorted({*listed, *vars(module)}.difference(hidden))
+
+  # Not by `setattr`, which would add the functions to `__all__`.
+  for namespace in private_names.list_namespaces(module):
+    for name in _VERSIONS if tensorflow == 1 else ():
+      if name in namespace:
+        versions[name] = namespace.pop(name)
+    namespace.update(__getattr__=find, __dir__=list_names)
+
+
+def tell_version(real: str) -> str:
+  """Returns what the code that asks for TensorFlow's version is told.
+
+  Python tells a module's `__getattr__` nothing about who reads the attribute.
+  So the call stack says which module asks.
+
+  Args:
+    real: The version of the TensorFlow that is installed.
+  """
+  frame: Any = sys._getframe(1)
+  while frame and str(frame.f_globals.get("__name__")) in _BETWEEN:
+    frame = frame.f_back
+  asks = frame.f_globals if frame else {}
+  package = program_files.find_package(str(asks.get("__file__")))
+  own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
+  is_library = package is not None and package not in own
+  is_ours = _OURS.match(str(asks.get("__name__"))) is not None
+  return real if is_library or is_ours else VERSION
+
+
+def _watch_sessions(v1: Any, folder: str) -> None:
+  """Gives hooks to the monitored sessions that are created from now on.
+
+  Each of them, and so each training by an Estimator, gets a `LossScaleHook` for
+  each optimizer with a loss scale that takes steps in its graph.
+
+  Args:
+    v1: TensorFlow 1's namespace.
+    folder: Where the first optimizer's hook writes; that of a further one, in a
+      folder of the optimizer's number below.
+  """
+  # Both kinds of monitored sessions inherit the constructor from this class.
+  base: Any = v1.train.MonitoredSession.__mro__[1]
+  initialize = base.__init__
+
+  @functools.wraps(initialize)
+  def __init__(
+    self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any
+  ) -> None:
+    graph = v1.get_default_graph()
+    # First, because a hook that stops at a NaN loss ends the others' turn.
+    hooks = [*_make_hooks(graph, folder), *(hooks or ())]
+    initialize(self, session_creator, hooks, *args, **kwargs)
+
+  base.__init__ = __init__
+
+
+def _make_hooks(graph: Any, folder: str) -> list[Any]:
+  """Returns the hooks for a graph, and says where they write."""
+  from tf_compat_lossscale import loss_scale_optimizer
+  from tf_compat_lossscale import monitoring
+
+  hooks = []
+  found = loss_scale_optimizer.list_optimizers(graph)
+  for number, optimizer in enumerate(found, 1):
+    own = folder if number == 1 else os.path.join(folder, str(number))
+    hooks.append(monitoring.LossScaleHook(optimizer, own))
+    print(
+      f"tf-lossscale: the loss scale of {type(optimizer).__name__} is written "
+      f"to {own}: see tf-lossscale doctor {own}",
+      file=sys.stderr,
+    )
+  return hooks

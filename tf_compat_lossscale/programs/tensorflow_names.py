@@ -9,8 +9,6 @@ takes seconds.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable
 from collections.abc import Iterator
 import functools
 import itertools
@@ -41,26 +39,6 @@ METHODS = {
   name: f"tensorflow.data.{name}"
   for name in ("make_initializable_iterator", "make_one_shot_iterator")
 }
-# Parameters that functions of TensorFlow 1 alone have -> the functions.
-_PARAMETERS = {
-  "colocate_gradients_with_ops": "gradients hessians",
-  "collections": "Variable",
-  "concat_dim": "concat",
-  "default_name": "name_scope",
-  "dim": "expand_dims nn.softmax nn.log_softmax nn.l2_normalize",
-  "dimension": "argmax argmin",
-  "expected_shape": "Variable",
-  "fn1": "cond",
-  "fn2": "cond",
-  "keep_prob": "nn.dropout",
-  "partition_strategy": "nn.embedding_lookup nn.nce_loss",
-  "squeeze_dims": "squeeze",
-  "use_resource": "Variable",
-  "values": "name_scope",
-  "verify_shape": "constant",
-}
-_REDUCTION_PARAMETERS = {"keep_dims", "reduction_indices"}
-_ALL_PARAMETERS = _PARAMETERS.keys() | _REDUCTION_PARAMETERS
 # Names of the list that TensorFlow 2 has at the same place, from Keras or from
 # TensorBoard, with other parameters.
 _IN_BOTH_NAMES = """
@@ -126,34 +104,6 @@ def find_tensorflow_2_name(name: str) -> str | None:
   return None
 
 
-def find_tensorflow_1_call(
-  call: ast.Call, resolve: Callable[[ast.AST], str | None]
-) -> str | None:
-  """Returns a function's name if TensorFlow 1 alone takes its arguments.
-
-  Args:
-    call: The call.
-    resolve: A function that returns the full name of an expression.
-
-  Returns:
-    The name below `tensorflow`, or None.
-  """
-  last = getattr(call.func, "attr", "")
-  is_scope = last == "name_scope" and len(call.args) > 1
-  known = [each.arg for each in call.keywords if each.arg in _ALL_PARAMETERS]
-  if not known and not is_scope:
-    return None
-  name = (resolve(call.func) or "").removeprefix("tensorflow.")
-  if is_scope and name == last:
-    return name
-  for parameter in known:
-    if name in _PARAMETERS.get(parameter or "", "").split():
-      return name
-    if name.startswith("reduce_") and parameter in _REDUCTION_PARAMETERS:
-      return name
-  return None
-
-
 def find_missing_name(name: str, namespace: str) -> str | None:
   """Returns the part of a name that this TensorFlow lacks, or None.
 
@@ -174,32 +124,6 @@ def find_missing_name(name: str, namespace: str) -> str | None:
     if last not in names:
       return start
     module = start
-  return None
-
-
-def find_module_file(name: str) -> str | None:
-  """Returns the file of a private module of TensorFlow; imports nothing.
-
-  Args:
-    name: The module's name, such as "tensorflow.python.ops.array_ops".
-
-  Returns:
-    The path; None if this TensorFlow has no such module.
-  """
-  folder = which_keras.find_tensorflow()
-  if folder is None:
-    return None
-  base = os.path.join(folder, *name.split(".")[1:])
-  for path in (f"{base}.py", os.path.join(base, "__init__.py")):
-    if os.path.isfile(path):
-      return path
-  folder, last = os.path.split(base)
-  if os.path.isdir(base):
-    return base
-  if os.path.isdir(folder):
-    for entry in os.listdir(folder):
-      if entry.startswith(f"{last}.") and entry.endswith((".so", ".pyd")):
-        return os.path.join(folder, entry)
   return None
 
 

@@ -57,10 +57,6 @@ _ASKS = re.compile(
 _ASKING_WORDS = re.compile(
   r"(?i:(tf|tensorflow)_?(v|version)?_?[12]\b|\bis_?v[12]\b|tf_version)"
 )
-# A text without these asks nothing.
-_MAY_ASK = re.compile(
-  rf"hasattr|VERSION|__version__|executing_eagerly|except|{_ASKING_WORDS.pattern}"
-)
 # Errors that tell of a missing module or name.
 _OF_IMPORTS = ("ImportError", "ModuleNotFoundError")
 _OF_NAMES = "AttributeError"
@@ -155,13 +151,6 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
     if name and attribute.lineno not in asked:
       part, written = name.removeprefix(_TENSORFLOW), f".{attribute.attr}"
       yield Sign(1, 4, part, written, source.path, attribute.lineno)
-  for call in source.list_nodes(ast.Call):
-    name = ""
-    if call.keywords or len(call.args) > 1:
-      found = tensorflow_names.find_tensorflow_1_call(call, source.resolve)
-      name = found or ""
-    if name and call.lineno not in asked:
-      yield Sign(1, 1, f"{name}()", f"{name}()", source.path, call.lineno)
   yield from _find_graph_of_compat_v1(source, uses)
 
 
@@ -201,8 +190,6 @@ def find_asked_lines(source: sources.Source) -> set[int]:
   `try` that expects TensorFlow to lack a module or a name.
   """
   lines: set[int] = set()
-  if not _MAY_ASK.search(source.text):
-    return lines
   places = sorted(_list_asking_places(source))
   nodes: list[Any] = []
   for kind in (ast.If, ast.IfExp, ast.BoolOp) if places else ():
@@ -224,7 +211,7 @@ def _list_asking_places(source: sources.Source) -> Iterator[tuple[int, int]]:
   for use in source.uses:
     is_question = use.form == "hasattr" and use.name.startswith(_TENSORFLOW)
     if is_question or _ASKS.fullmatch(use.name):
-      yield use.line, use.column
+      yield use.line, use.node.col_offset  # type: ignore[attr-defined]
   for name in source.list_nodes(ast.Name):
     if _ASKING_WORDS.search(name.id):
       yield name.lineno, name.col_offset

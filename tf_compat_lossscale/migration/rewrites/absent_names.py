@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-import re
 from typing import Any
 
 from tf_compat_lossscale._core import install_commands
@@ -15,11 +14,8 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import start_calls
-from tf_compat_lossscale.programs import hints
-from tf_compat_lossscale.programs import missing_names
 
 _IMPORTS = ("import", "from", "star")
-_TENSORBOARD = re.compile(r"(tensorflow\.)?(\w+\.)*callbacks\.TensorBoard$")
 _MISSING_NAME = """\
 import tensorflow.compat.v1 as tf
 import tf_compat_lossscale as tfl
@@ -82,18 +78,12 @@ TensorFlow's version, works without it and is not listed.
 )
 def find_missing(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that nothing puts back."""
-  found = [
-    (use.node, absence.name, absence.hint)
-    for use, absence in file.absences
-    if absence.state == missing_names.MISSING
-  ]
-  for use in file.source.uses:
-    package = use.name.partition(".")[0]
-    if package in hints.PORTS and use.form in _IMPORTS:
-      found.append((use.node, package, hints.PORTS[package]))
-  for node, name, hint in found:
-    message = hint or "this TensorFlow has no such name"
-    yield file.make("LS302", node, name, message, findings.BY_HAND)
+  for use, absence in file.absences:
+    if not (absence.is_restored or absence.command):
+      message = absence.hint or "this TensorFlow has no such name"
+      yield file.make(
+        "LS302", use.node, absence.name, message, findings.BY_HAND
+      )
 
 
 @rules.rule(
@@ -136,16 +126,10 @@ def find_packages(
 def _list_packages(file: files.File) -> Iterator[tuple[str, Any, str]]:
   for use, absence in file.absences:
     if absence.command:
-      yield absence.name, use.node, absence.command
+      is_call = absence.name == "tensorboard" and use.form == "expression"
+      name = use.written if is_call else absence.name
+      yield name, use.node, absence.command
   needs, release = file.context.needs, file.context.release
-  for use in file.source.uses:
-    package = name = use.name.partition(".")[0]
-    if _TENSORBOARD.match(use.name):
-      package, name = "tensorboard", use.written
-    elif package in ("keras", "tensorflow"):
-      continue
-    if hints.is_missing(package):
-      yield name, use.node, install_commands.make_command(package, release)
   uses_keras_2 = needs is not None and needs.uses_keras_2
   if uses_keras_2 and release and which_keras.is_missing(release):
     command = install_commands.make_command("tf_keras", release)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 
 _NEVER = ("setup.py", "__init__.py", "conftest.py")
@@ -63,11 +62,7 @@ class Traits(NamedTuple):
 def find_traits(file: files_lib.File) -> Traits:
   """Returns what a file adds to the needs of its programs."""
   facts = {fact for fact, sign in _FACTS.items() if sign.search(file.names)}
-  lacks = [
-    absence.name
-    for _, absence in file.absences
-    if absence.state == missing_names.RESTORED
-  ]
+  lacks = [each.name for _, each in file.absences if each.is_restored]
   if _KERAS_LACKS.search(" ".join(lacks)):
     facts.add("keras")
   text, switch = file.document.text, ""

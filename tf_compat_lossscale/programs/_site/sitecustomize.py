@@ -24,9 +24,7 @@ def _start():
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path.append(root)
     try:
-      from tf_compat_lossscale._core import patching
       from tf_compat_lossscale.programs import import_hooks
-      from tf_compat_lossscale.programs import standalone_keras
     finally:
       sys.path.reverse()
       sys.path.remove(root)
@@ -48,12 +46,8 @@ def _start():
       from tf_compat_lossscale.programs import tensorflow1
 
       optimizers = os.environ.get("TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS")
-      tensorflow1.prepare(tensorflow, mode == "tf1", optimizers)
       folder = os.environ.get("TF_COMPAT_LOSSSCALE_WATCH")
-      if folder:
-        from tf_compat_lossscale.programs import watching
-
-        watching.watch_sessions(folder)
+      tensorflow1.prepare(tensorflow, mode == "tf1", optimizers, folder)
 
     def prepare_numpy(numpy):
       # type: (types.ModuleType) -> None
@@ -71,9 +65,6 @@ def _start():
       import_hooks.when_imported(name, prepare_library)
     import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("tensorflow", prepare)
-    # A program may import keras before TensorFlow.
-    keras = standalone_keras.StandaloneKeras(patching.UndoLog())
-    keras.start_if_keras_2()
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401

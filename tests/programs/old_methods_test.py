@@ -76,7 +76,7 @@ def test_dropped_options_do_nothing_and_moved_ones_move(tmp_path):
   program = legacy_processes.program(tmp_path, _OLD)
   printed = legacy_processes.run_forked("--tf1", program, cwd=tmp_path)
   said, *lines = printed.splitlines()
-  assert "experimental_optimization.map_vectorization.enabled" in said
+  assert "map_vectorization of tf.data's OptimizationOptions" in said
   assert "does nothing" in said
   expected = ["False 3 False True", "OFF", "True", *["typo"] * 5]
   assert lines[:8] == expected and lines[-1] == "[0 1 2]"

@@ -1,1 +1,0 @@
-from .bag import Bag

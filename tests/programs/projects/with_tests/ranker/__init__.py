@@ -1,2 +1,0 @@
-from ranker.model import Ranker
-from ranker.scaling import *

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes `keras` and `tensorflow.python.keras` the Keras 2 that `tf.keras` is.
+
+The package keras is Keras 3 from TensorFlow 2.16 on, and Keras 2 is tf_keras.
+Later releases of Keras 2 lack modules such as `keras.engine`. Up to TensorFlow
+2.5, `tf.keras` was `tensorflow.python.keras`, and programs use both together.
+TensorFlow still has an old copy of Keras there, whose layers are strangers to
+Keras 2. If `tf.keras` is Keras 3, all this stays as it is.
+
+Keras 2 got new optimizers in TensorFlow 2.11. Programs and checkpoints of
+earlier releases mean the classes that are now in `tf.keras.optimizers.legacy`:
+subclasses override their methods, and their slots have other names. Names that
+came with the new classes, such as `AdamW`, stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import functools
+import importlib
+import re
+import sys
+import types
+from typing import Any
+
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale.programs import import_hooks
+from tf_compat_lossscale.programs import old_modules
+from tf_compat_lossscale.programs import tables
+
+LEGACY, NEW = "legacy", "new"
+
+# Keras exports its optimizers from several modules.
+_OPTIMIZERS = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers")
+# The class names; the base class of them all is `Optimizer`.
+_OPTIMIZER_CLASSES = (
+  "Adadelta",
+  "Adagrad",
+  "Adam",
+  "Adamax",
+  "Ftrl",
+  "Nadam",
+  "Optimizer",
+  "RMSprop",
+  "SGD",
+)
+# Functions that find a class by its name.
+_FINDERS = ("get", "deserialize")
+
+_ROOT = tables.PRIVATE_KERAS
+_STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
+# A module that had modules below it, and is none that can have some in 2.12.
+_BACKEND = "keras.backend"
+_PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
+_ENGINE = (
+  *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
+  *("engine.sequential", "engine.training"),
+)
+# Further modules of Keras 2 that have names of a module.
+_ALSO = {
+  "engine": _ENGINE,
+  "engine.topology": _ENGINE,
+  "layers.convolutional": ("layers.convolutional.base_conv",),
+  "layers.normalization": ("layers.normalization.batch_normalization",),
+  "metrics": ("metrics.base_metric",),
+  "utils.generic_utils": ("saving.legacy.serialization",),
+  "utils.tf_utils": ("utils.control_flow_util",),
+}
+# Up to TensorFlow 1.8 all modules were below `_impl.keras`, and up to 2.3 those
+# of mixed precision below `experimental`.
+_FORMERLY = re.compile(
+  r"^_impl(\.keras)?\.?|(?<=^mixed_precision\.)experimental\."
+)
+# TensorFlow builds these on its copy of Keras, and may not have loaded them.
+_ON_THE_COPY = ("convolutional", "core", "pooling")
+
+
+class StandaloneKeras(import_hooks.ImportWatcher):
+  """A watcher that gives imports of keras the modules of Keras 2."""
+
+  def __init__(self, log: patching.UndoLog) -> None:
+    self._log = log
+
+  def start_if_keras_2(self) -> None:
+    """Starts, unless `tf.keras` or the loaded package keras is Keras 3."""
+    keras = sys.modules.get("keras")
+    is_other = keras not in (None, sys.modules.get("tf_keras"))
+    if which_keras.means_keras_3() or (_is_apart() and is_other):
+      return
+    self.start()
+    if _BACKEND in sys.modules:
+      self.after_load(_BACKEND, sys.modules[_BACKEND])
+
+  def watches(self, name: str) -> bool:
+    return _STANDALONE.match(name) is not None
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    if name == _BACKEND and not hasattr(module, "__path__"):
+      self._log.set(module, "__path__", [])
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    if not _is_apart() or name.startswith("tf_"):
+      return None
+    return self._import(name, f"tf_{name}") or self.supply_module(name)
+
+  def supply_module(self, name: str) -> types.ModuleType | None:
+    return self._import(name, f"{_ROOT}.{name.partition('.')[2]}")
+
+  def _import(self, name: str, other: str) -> types.ModuleType | None:
+    """Returns a module, by its other name; None if there is none."""
+    module = _import(other)
+    return None if module is None else self._log.supply(name, module)
+
+
+class PrivateKeras(import_hooks.ImportWatcher):
+  """A watcher that puts Keras 2's modules in place of those of the copy.
+
+  What TensorFlow has imported from its copy stays what it is. A name that Keras
+  2 lacks is the copy's.
+  """
+
+  def __init__(self, log: patching.UndoLog) -> None:
+    self._log = log
+    self._copy: dict[str, types.ModuleType] = {}
+    self._modules: dict[str, types.ModuleType] = {}
+
+  def watches(self, name: str) -> bool:
+    # The table of legacy names has some modules of mixed precision.
+    place = legacy_names.find_place(name)
+    return bool(_PRIVATE.match(name)) and place not in legacy_names.NAMES_IN
+
+  def start_if_keras_2(self) -> None:
+    """Replaces the modules that are loaded, and others when they load."""
+    if which_keras.means_keras_3():
+      return
+    for each in _ON_THE_COPY:
+      importlib.import_module(f"tensorflow.python.layers.{each}")
+    loaded = list(sys.modules.items())
+    self._copy = {name: each for name, each in loaded if self.watches(name)}
+    self.start()
+    for name, module in self._copy.items():
+      sys.modules[name] = self._make(name)
+      sys.modules[name].__spec__ = module.__spec__
+    parent, _, last = _ROOT.rpartition(".")
+    self._log.set(sys.modules[parent], last, self._make(_ROOT))
+
+  def take_back(self) -> None:
+    """Leaves the modules of the copy as they were found."""
+    self.stop()
+    for name, module in self._modules.items():
+      if sys.modules.get(name) is module:
+        del sys.modules[name]
+    for name, module in self._copy.items():
+      sys.modules.setdefault(name, module)
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    """Returns a module if there is or was a private module of its name."""
+    if name not in self._copy and not _has_module(name[len(_ROOT) + 1 :]):
+      return None
+    return self._make(name)
+
+  def _make(self, name: str) -> types.ModuleType:
+    """Returns what stands for a module of the copy."""
+    if name not in self._modules:
+
+      def load(member: str) -> Any:
+        if member == "__all__":
+          return list_names()
+        if member.startswith("__"):
+          return patching.ABSENT
+        if self.replace_module(f"{name}.{member}"):
+          return importlib.import_module(f"{name}.{member}")
+        for home in self._list_homes(name):
+          value = getattr(home, member, patching.ABSENT)
+          if value is not patching.ABSENT:
+            return value
+        return patching.ABSENT
+
+      def list_names() -> list[str]:
+        home = next(self._list_homes(name))
+        names = getattr(home, "__all__", None) or dir(home)
+        return sorted(each for each in names if not each.startswith("_"))
+
+      self._modules[name] = old_modules.LazyModule(name, load, list_names)
+    return self._modules[name]
+
+  def _list_homes(self, name: str) -> Iterator[Any]:
+    """Yields the modules that may have the names of one, the best first."""
+    yield from _find_homes(name[len(_ROOT) + 1 :])
+    if name in self._copy:
+      yield self._copy[name]
+
+
+def _import(name: str) -> types.ModuleType | None:
+  """Imports a module; returns None if there is none."""
+  try:
+    return importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if not name.startswith(error.name or "?"):
+      raise
+    return None
+
+
+def _is_apart() -> bool:
+  """Returns whether the package keras is not Keras 2."""
+  return not which_keras.find_keras_2().startswith("keras")
+
+
+@functools.cache
+def _has_module(path: str) -> bool:
+  """Returns whether Keras 2 has what was a private module of Keras."""
+  path = _FORMERLY.sub("", path)
+  new = f"{which_keras.find_keras_2()}.{path}".rstrip(".")
+  old = f"{_ROOT}.{path}"
+  known = old in tables.KERAS.names or old in tables.KERAS.modules
+  return known or which_keras.find_spec(new) is not None
+
+
+def _find_homes(path: str) -> Iterator[Any]:
+  """Yields the modules of Keras 2 that may have the names of a private one.
+
+  Args:
+    path: The private module's name below `tensorflow.python.keras`.
+
+  Yields:
+    The modules, the best first.
+  """
+  path = _FORMERLY.sub("", path)
+  public = importlib.import_module("tensorflow").keras
+  for part in filter(None, path.split(".")):
+    inner = getattr(public, part, None)
+    if not isinstance(inner, types.ModuleType):
+      break
+    public = inner
+  if path == "optimizers":  # Its classes may be the legacy ones.
+    yield public
+  old = f"{_ROOT}.{path}".rstrip(".")
+  names = tables.KERAS.names.get(old, {})
+  if names:
+    loaded = {name: old_modules.load(to) for name, to in names.items()}
+    yield types.SimpleNamespace(**loaded)
+  target = tables.KERAS.find_module(old) or f"keras2.{path}"
+  for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
+    module = _import(old_modules.expand(home).rstrip("."))
+    # `StandaloneKeras` may give this very module for what Keras 2 lacks.
+    if not isinstance(module, (old_modules.LazyModule, type(None))):
+      yield module
+  yield public
+
+
+def check(choice: str | None) -> None:
+  """Checks a choice of optimizers.
+
+  Raises:
+    ValueError: It is neither "legacy" nor "new" nor None.
+  """
+  if choice not in (LEGACY, NEW, None):
+    raise ValueError(
+      f"keras_optimizers must be {LEGACY!r} (the classes of TensorFlow 2.0 to "
+      f"2.10) or {NEW!r} (today's classes), but got "
+      f"{wrong_values.show(choice, (LEGACY, NEW))}."
+    )
+
+
+class LegacyOptimizers(import_hooks.ImportWatcher):
+  """Sets the legacy classes in Keras 2's modules, loaded or loaded later."""
+
+  def __init__(self) -> None:
+    self._log = patching.UndoLog()
+
+  def put_in_place(self) -> None:
+    """Sets the classes in all modules, from now on."""
+    if self.is_started():
+      return
+    self.start()
+    for name, module in list(sys.modules.items()):
+      if self.watches(name) and isinstance(module, types.ModuleType):
+        self.after_load(name, module)
+
+  def take_back(self) -> None:
+    """Leaves every module as it was found."""
+    self.stop()
+    self._log.undo()
+
+  def watches(self, name: str) -> bool:
+    return _OPTIMIZERS.fullmatch(name) is not None
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    del name
+    names = vars(module)
+    legacy, finder = names.get(LEGACY), names.get("get")
+    if hasattr(getattr(legacy, "Optimizer", None), "get_slot"):
+      for each in _OPTIMIZER_CLASSES:
+        value = getattr(legacy, each)
+        if names.get(each, value) is not value:
+          self._log.set(module, each, value)
+    elif "use_legacy_optimizer" not in _list_words(finder):
+      return  # This is Keras 3, or another package's module.
+    for each in _FINDERS:
+      if each in names:
+        find = names[each]
+        # A module that has just loaded may have copied a function of ours.
+        if not self._log.has_set(find):
+          find = _find_legacy(find)
+        self._log.set(module, each, find)
+
+
+def _list_words(function: Any) -> tuple[Any, ...]:
+  """Returns the names and constants in a function's code."""
+  code = getattr(function, "__code__", None)
+  return (*code.co_consts, *code.co_varnames) if code is not None else ()
+
+
+def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `get` or `deserialize` find the legacy class for a name."""
+
+  @functools.wraps(function)
+  def find(*args: Any, **kwargs: Any) -> Any:
+    kwargs.setdefault("use_legacy_optimizer", True)
+    return function(*args, **kwargs)
+
+  return find
