@@ -129,6 +129,9 @@ _OBJECTS = _SESSION / "object" / "ckpt-1"
     (_SESSION, ["--to=saver", "--set-loss-scale=nan"], "at least 1"),
     (_SESSION, ["--to=saver", "--set-loss-scale=2", "--reset"], "not allowed"),
     (_SESSION, ["--to=fp32", "--reset"], "fp32 has no loss scale"),
+    (_SESSION, ["--to=saver", "--map=a"], "HERE=THERE"),
+    (_SESSION, ["--to=saver", "--map==a"], "HERE=THERE"),
+    (_SESSION, ["--to=saver", "--map=nope=no"], "'no'"),
     (_OBJECTS, ["--to=fp32"], "restore it into the live objects"),
     ("nowhere", ["--to=fp32"], "nowhere: no such checkpoint"),
   ],
@@ -269,16 +272,9 @@ def test_what_looks_like_a_loss_scale(tmp_path):
   for to in ("saver", "fp32"):
     result = checkpoint.convert(source, tmp_path / to, to)
     assert not result.renamed and not result.dropped and not result.added
-  own = {"loss_scale": 2.0, "good_steps_1": 3, "bad_steps": 4}
-  source = save(tmp_path, "w", **_SCALE, **own)
-  with pytest.raises(
-    checkpoint.CheckpointError, match="--map good_steps_1=good_steps_1"
-  ):
-    checkpoint.convert(source, tmp_path / "a", "fp32")
-  result = checkpoint.convert(
-    source, tmp_path / "a", "fp32", mapping={"loss_scale": "loss_scale"}
-  )
-  assert result.written.keys() == {"w", *own}
+  source = save(tmp_path, current_loss_scale=8.0)
+  result = checkpoint.convert(source, tmp_path / "one", "saver", reset=True)
+  assert set(result.changed) == {"current_loss_scale", "good_steps"}
 
 
 @pytest.mark.any_release
@@ -384,6 +380,8 @@ def test_a_mapping_keeps_what_it_names(tmp_path):
       source, tmp_path / to, to, mapping={name: name for name in values}
     )
     assert contents(tmp_path / to) == contents(source)
+  with pytest.raises(checkpoint.CheckpointError, match="do not tell"):
+    checkpoint.convert(source, tmp_path / "set", "saver", set_loss_scale=8)
 
 
 @pytest.mark.any_release

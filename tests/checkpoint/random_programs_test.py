@@ -2,7 +2,8 @@
 """Tests restores of random programs into other variants of the programs.
 
 A program has one to three optimizers. Its variants have other control flow, no
-loss scales, or those of the other API. Each variable gets the value of the
+loss scales, or those of the other API. Some programs have variables of their
+own, named like a loss scale's. Each variable gets the value of the
 variable that has its role in the saved program, or there is an error, and then
 nothing is assigned. All programs that were ever tried:
 
@@ -13,6 +14,7 @@ import collections
 import os
 import random
 
+import numpy as np
 import pytest
 import role_programs
 from role_programs import Program
@@ -30,11 +32,18 @@ _INNER = {
   "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5),
   "descent": lambda: tf1.train.GradientDescentOptimizer(0.1),
 }
+_USERS = (
+  ("good_steps", "int64"),
+  ("loss_scale", "float32"),
+  ("current_loss_scale", "float64"),
+  ("good_steps", "int32"),
+  ("beta1_power", "float32"),
+)
 _SWAPPED = {"dynamic": "contrib", "contrib": "dynamic"}
 
 
 def draw(rng):
-  """Draws the optimizers of a program, and whether they share a weight."""
+  """Draws a program: the other arguments of `build`."""
   optimizers = [
     (
       rng.choice(["adam", "adam", "adam", *_INNER]),
@@ -43,12 +52,31 @@ def draw(rng):
     )
     for _ in range(rng.randrange(1, 4))
   ]
-  return optimizers, rng.random() < 0.3, rng.random() < 0.7
+  is_shared, resource = rng.random() < 0.3, rng.random() < 0.7
+  users = rng.choice(["none", "none", "none", "before", "after"])
+  return optimizers, is_shared, resource, users
 
 
-def build(optimizers, is_shared, resource):
-  """Builds a program; returns role -> variable."""
-  found = {}
+def add_users_variables():
+  return {
+    ("user", dtype, name): tf1.Variable(
+      np.zeros([], dtype), name=name, use_resource=True
+    )
+    for name, dtype in _USERS
+  }
+
+
+def build(optimizers, is_shared, resource, users):
+  """Builds a program; returns role -> variable.
+
+  Args:
+    optimizers: (kind, scope, wrapper) of each optimizer.
+    is_shared: Whether the optimizers train one weight.
+    resource: Whether weights are resource variables.
+    users: "before" or "after" the optimizers, where the user's variables are
+      created; or "none".
+  """
+  found = add_users_variables() if users == "before" else {}
   for i, (inner, scope, kind) in enumerate(optimizers):
     w = found.get((0, "w")) if is_shared else None
     if w is None:
@@ -57,7 +85,7 @@ def build(optimizers, is_shared, resource):
     with tf1.name_scope(scope or None):
       made = role_programs.minimize(_INNER[inner](), kind, w)
     found.update({(i, use): variable for use, variable in made.items()})
-  return found
+  return found | (add_users_variables() if users == "after" else {})
 
 
 def make_variants(optimizers):
@@ -89,11 +117,11 @@ def run(seed, folder):
     Whether names told which variable is which.
   """
   rng = random.Random(seed)
-  optimizers, is_shared, resource = draw(rng)
+  optimizers, is_shared, resource, users = draw(rng)
   flows = [False, True] if resource else [False]
   programs = {
     (variant, v2): Program(
-      lambda made=made: build(made, is_shared, resource), v2
+      lambda made=made: build(made, is_shared, resource, users), v2
     )
     for variant, made in make_variants(optimizers).items()
     for v2 in flows

@@ -10,6 +10,7 @@ import saved_graphs
 from saved_graphs import adam_on
 from saved_graphs import dynamic
 from saved_graphs import save
+from saved_graphs import save_tensors
 from saved_graphs import variable
 import tensorflow as tf
 
@@ -300,6 +301,34 @@ def test_optimizers_in_another_order(tmp_path):
     # The caller may know better: the program has other betas now.
     mapping = {n: n for n in ("beta1_power", "beta1_power_1")}
     checkpoint.restore(session, path, mapping=mapping)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("steps", [1, 10, 900, 7000])
+def test_powers_of_other_betas(steps, tmp_path):
+  """Checks powers as training computes them, against this program's betas."""
+
+  def power_of(beta):
+    return np.cumprod(np.full(steps + 1, beta, np.float32))[-1]
+
+  def restore(here, there):
+    values = dict.fromkeys(("w", "w/Adam", "w/Adam_1"), np.ones(2, "f"))
+    for number, value in enumerate(there, 1):
+      values[f"beta{number}_power"] = np.float32(value)
+    path = save_tensors(tmp_path, values)
+    with tf.Graph().as_default(), tf1.Session() as session:
+      w = variable("w", [1.0, 2.0])
+      tf1.train.AdamOptimizer(0.1, *here).minimize(w * w, var_list=[w])
+      checkpoint.restore(session, path)
+
+  for betas in ((0.5, 0.999), (0.9, 0.999), (0.9, 0.98), (0.5, 0.9999)):
+    restore(betas, map(power_of, betas))
+  restore((0.9, 0.999), (1000.0, 1001.0))  # No optimizer's.
+  restore((0.0, 0.999), (0.0, power_of(0.999)))
+  if steps < 900:  # Later, the power of 0.9 is nearly 0.
+    for betas in ((0.5, 0.999), (0.9, 0.9999), (0.9, 0.98)):
+      with pytest.raises(checkpoint.CheckpointError, match="another optimizer"):
+        restore(betas, (power_of(0.9), power_of(0.999)))
 
 
 def test_an_error_says_why_nothing_is_restored(path):
