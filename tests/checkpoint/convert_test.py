@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.cli import main as cli
 
@@ -302,25 +301,6 @@ def test_loss_scales_of_both_apis(scope, tmp_path):
     "x/cond/beta1_power": powers[0],
   }
   assert mapping.keys() < result.written.keys()
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("own", ["good_steps_1", "loss_scale_1"])
-@pytest.mark.parametrize("to", ["saver", "saver-v2", "fp32"])
-def test_a_loss_scale_beside_the_users_own(own, to, tmp_path):
-  """Checks that nothing is converted by half."""
-  values = {"loss_scale": 4.0, "good_steps": np.int32(3)}
-  values |= {"bad_steps": np.int32(0)}
-  values[own] = values[own[:-2]]
-  source = save(tmp_path, "w", "cond/beta1_power", "cond/beta2_power", **values)
-  with pytest.raises(checkpoint.CheckpointError, match="the program's own"):
-    checkpoint.convert(source, tmp_path / "new", to)
-  assert not list(tmp_path.glob("new*"))
-  result = checkpoint.convert(source, tmp_path / "new", to, mapping={own: own})
-  kept = {} if to == "fp32" else {"current_loss_scale", "good_steps"}
-  powers = {n for n in result.written if names.is_power(n)}
-  assert result.written.keys() == {"w", own, *kept, *powers}
-  assert result.written[own].dtype == ("int32" if "good" in own else "float32")
 
 
 @pytest.mark.any_release

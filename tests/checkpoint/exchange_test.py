@@ -143,21 +143,6 @@ def test_ref_variables(tmp_path):
   check_exchange("graph_v1", "adam", "dynamic", tmp_path, use_resource=False)
 
 
-def test_keys_are_tensorflows(tmp_path):
-  keys = []
-  for i, module in enumerate((OWN, tfl)):
-    with make_trainer(module, "eager") as t:
-      run(t, 1.0)
-      checkpoint = tf.train.Checkpoint(**objects_of(t))
-      path = checkpoint.save(str(tmp_path / str(i)))
-    keys.append([name for name, _ in tf.train.list_variables(path)])
-  assert keys[0] == keys[1]
-  assert (
-    "v0/.OPTIMIZER_SLOT/optimizer/base_optimizer/m/.ATTRIBUTES/VARIABLE_VALUE"
-    in keys[1]
-  )
-
-
 def test_deferred_slots_and_weights(tmp_path):
   """Checks a restore before the first step, which creates the variables."""
   with make_trainer(tfl, "eager", "momentum") as t:
@@ -168,9 +153,3 @@ def test_deferred_slots_and_weights(tmp_path):
     run(t, 0.25, 0.5, 0.75, 1.0)
     status.assert_consumed()
     helpers.assert_same_state(t.state(), program.later)
-
-
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_slots_are_listed_to_people_all_the_same(mode):
-  with make_trainer(tfl, mode) as t:
-    assert t.opt.get_slot_names() == ["m", "v"]

@@ -246,6 +246,8 @@ def test_by_object_what_is_not_there(tmp_path):
   assert w.numpy().tolist() != [5, 5]
   with pytest.raises(ValueError, match="by name"):
     checkpoint.restore(None, path, {"w": w}, what="weights")
+  with pytest.raises(ValueError, match="missing must be 'error' or"):
+    checkpoint.restore(None, path, {"w": w}, missing="keep")
 
 
 def test_by_object_of_another_shape(tmp_path):

@@ -329,23 +329,3 @@ def test_paths_that_lead_nowhere(path, what, capsys):
   refuse(path, what)
   assert cli.main(["inspect", str(path)]) == 2
   assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_parts_of_float16(tmp_path):
-  """Checks what TensorFlow does not join."""
-  tf.raw_ops.SaveV2(
-    prefix=str(tmp_path / "old"),
-    tensor_names=["w", "w"],
-    tensors=[tf.zeros(2, tf.float16)] * 2,
-    shape_and_slices=["4 0,2", "4 2,2"],
-  )
-  found = reading.Checkpoint(str(tmp_path / "old"))
-  for read in (
-    lambda: found.read("w"),
-    lambda: found.read_slices([("w", "4 0,3")]),
-  ):
-    with pytest.raises(
-      checkpoint.CheckpointError, match="Dtype half not supported"
-    ):
-      read()
-  assert found.read_slices([("w", "4 2,2")])[0].shape == (2,)

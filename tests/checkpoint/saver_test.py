@@ -116,13 +116,6 @@ def test_a_saver_without_need_of_bridges_is_tensorflows(path):
       saver.restore(session, None)
 
 
-def test_a_file_system_that_tensorflow_alone_knows():
-  with tf.Graph().as_default(), tf1.Session() as session:
-    variable("dense/kernel", [5, 5])
-    with pytest.raises((tf.errors.OpError, ValueError), match="ram://"):
-      checkpoint.Saver().restore(session, "ram://nothing")
-
-
 def test_a_saver_of_some_variables(path):
   with tf.Graph().as_default(), tf1.Session() as session:
     kernel = variable("kernel", [5, 5])
@@ -136,20 +129,16 @@ def test_a_saver_of_some_variables(path):
 
 
 def test_a_saver_of_more_than_variables(tmp_path):
+  path = saved_graphs.save(tmp_path, lambda: variable("w", [1.0]))
   with tf.Graph().as_default(), tf1.Session() as session:
-    with helpers.control_flow(False):
-      adam_on(["net"])
-    session.run(tf1.global_variables_initializer())
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
-  with helpers.control_flow(True), tf.Graph().as_default():
-    adam_on(["net"])
+    variable("w", [5.0])
+    dynamic()
     dataset = tf1.data.make_initializable_iterator(tf.data.Dataset.range(3))
     tf1.add_to_collection(
       tf1.GraphKeys.SAVEABLE_OBJECTS,
       tf.data.experimental.make_saveable_from_iterator(dataset),
     )
-    error = pytest.raises(checkpoint.CheckpointError, match="Iterator")
-    with tf1.Session() as session, error:
+    with pytest.raises(checkpoint.CheckpointError, match="Iterator"):
       checkpoint.Saver().restore(session, path)
 
 
