@@ -284,21 +284,6 @@ def test_an_answer_may_be_a_variable(mode):
     assert trainer.state()["v0"].tolist() == [1.0] * 2
 
 
-# Gradients between computing and applying ----------------------------------
-
-
-def test_gradients_are_unscaled_for_clipping():
-  v = tf.Variable([3.0, 4.0])
-  opt = wrap(dynamic(1024.0))()
-  loss = lambda: tf.reduce_sum(v * v) / 2  # noqa: E731
-  ((grad, var),) = opt.compute_gradients(loss, [v])
-  assert var is v
-  (clipped,), norm = tf.clip_by_global_norm([grad], 1.0)
-  opt.apply_gradients([(clipped, v)])
-  assert norm.numpy() == 5
-  np.testing.assert_allclose(v, [2.7, 3.6], rtol=1e-6)
-
-
 # Inner optimizers ----------------------------------------------------------
 
 
@@ -952,16 +937,6 @@ def test_variables_are_named_as_tensorflow_names_them(
         train = build(module, "adam", "dynamic", use_resource)
       names.append((helpers.variable_names(), train.name))
   assert names[0] == names[1]
-
-
-def test_ref_variables_are_named_as_in_tensorflow_1_in_both_modes():
-  names = []
-  for mode in GRAPH_MODES:
-    with helpers.mode_scope(mode):
-      build(tfl, "adam", "dynamic", use_resource=False)
-      names.append(helpers.variable_names())
-  assert names[0] == names[1]
-  assert "cond_1/beta1_power" in names[0]
 
 
 def test_a_name_that_users_fetch_by_stays_theirs():

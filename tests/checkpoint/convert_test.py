@@ -2,7 +2,6 @@
 """Tests the tensors that conversions change, and mistakes in arguments."""
 
 import functools
-import json
 
 from checkpoint_contents import contents
 import helpers
@@ -17,21 +16,12 @@ from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
-_SAVER_GOLDENS = sorted(
-  path.parent
-  for case in ("session", "contrib")
-  for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
-)
 _STATE = {"loss_scale", "current_loss_scale", "good_steps", "bad_steps"}
-
-
-def name_of(path):
-  return str(path.relative_to(helpers.GOLDENS))
 
 
 @functools.cache
 def golden_contents(golden):
-  return contents(checkpoint.describe(golden).path)
+  return contents(checkpoint.describe(helpers.GOLDENS / golden).path)
 
 
 def pairs(layouts, core=""):
@@ -42,17 +32,16 @@ def pairs(layouts, core=""):
   in its name are tested on every release of TensorFlow, other pairs on one.
   """
   kinds = {}
-  for path in _SAVER_GOLDENS:
-    kinds.setdefault(path.name, []).append(path)
+  for golden in helpers.list_goldens("session", "contrib"):
+    kinds.setdefault(golden.split("/")[1], []).append(golden)
   return [
     pytest.param(
-      paths[i % len(paths)],
+      goldens[i % len(goldens)],
       layouts[i % len(layouts)],
-      id=f"{name_of(paths[i % len(paths)])}-{layouts[i % len(layouts)]}",
       marks=[] if core and core in kind else [pytest.mark.any_release],
     )
-    for kind, paths in kinds.items()
-    for i in range(max(len(paths), len(layouts)))
+    for kind, goldens in kinds.items()
+    for i in range(max(len(goldens), len(layouts)))
   ]
 
 
@@ -73,12 +62,12 @@ def test_names_are_those_of_that_api(golden, layout, tmp_path):
   """Checks that TensorFlow's Saver restores into a model of that API."""
   import golden_runner
 
-  expected = json.loads((golden / "expected.json").read_text())
-  checkpoint.convert(golden, tmp_path / "new", layout)
+  expected, path = helpers.expected_of(golden), helpers.GOLDENS / golden
+  checkpoint.convert(path, tmp_path / "new", layout)
   before, after = golden_contents(golden), contents(tmp_path / "new")
   assert without_state(after) == without_state(before)
   d = checkpoint.describe(tmp_path / "new")
-  old = checkpoint.describe(golden)
+  old = checkpoint.describe(path)
   dynamic = bool(old.loss_scales) and layout != "fp32"
   api = "contrib" if dynamic and layout == "contrib" else "compat.v1"
   assert bool(d.loss_scales) == dynamic
@@ -104,7 +93,8 @@ def test_names_are_those_of_that_api(golden, layout, tmp_path):
 @pytest.mark.parametrize(("golden", "reset"), pairs([False, True]))
 def test_the_scale_is_set(golden, reset, tmp_path):
   how = {"reset": True} if reset else {"set_loss_scale": 2.0**20}
-  done = checkpoint.convert(golden, tmp_path / "new", "saver", **how)
+  path = helpers.GOLDENS / golden
+  done = checkpoint.convert(path, tmp_path / "new", "saver", **how)
   (state,) = checkpoint.describe(tmp_path / "new").loss_scales
   assert state.value == (2.0**15 if reset else 2.0**20)
   assert state.good_steps == 0

@@ -21,11 +21,6 @@ from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.keras import _keras2
 
 tf1 = tf.compat.v1
-_GOLDENS = sorted(
-  str(path.parent.relative_to(helpers.GOLDENS))
-  for path in helpers.GOLDENS.glob("tf-*/*/expected.json")
-)
-assert len(_GOLDENS) >= 40
 _INNER = {
   "adam": "Adam",
   "momentum": "Momentum",
@@ -34,13 +29,7 @@ _INNER = {
 }
 
 
-def golden(name):
-  folder = helpers.GOLDENS / name
-  return folder, json.loads((folder / "expected.json").read_text())
-
-
-def of(case):
-  return [name for name in _GOLDENS if f"/{case}_" in name]
+of = helpers.list_goldens
 
 
 def assert_state(description, expected):
@@ -57,7 +46,7 @@ def assert_state(description, expected):
 
 @pytest.mark.parametrize("name", of("session"))
 def test_session_by_name(name):
-  folder, expected = golden(name)
+  folder, expected = helpers.GOLDENS / name, helpers.expected_of(name)
   d = checkpoint.describe(folder)
   assert d.kind == "saver" and d.checked
   assert d.path == tf1.train.latest_checkpoint(str(folder))
@@ -87,15 +76,11 @@ def is_old(name):
 @pytest.mark.any_release
 @pytest.mark.parametrize(
   "name",
-  [
-    *of("session"),
-    *of("contrib"),
-    *(n for n in of("keras") if "policy" not in n),
-  ],
+  [n for n in of("session", "contrib", "keras") if "policy" not in n],
 )
 def test_objects_and_contrib(name):
   """Checks what is in an object graph, or in a checkpoint of tf.contrib."""
-  folder, expected = golden(name)
+  folder, expected = helpers.GOLDENS / name, helpers.expected_of(name)
   is_fixed = expected["kind"] == "fixed"
   if "contrib" in name:
     d = checkpoint.describe(folder)
@@ -118,7 +103,7 @@ def test_objects_and_contrib(name):
   "name", [name for name in of("keras") if "policy" in name]
 )
 def test_keras_models(name):
-  folder, expected = golden(name)
+  folder, expected = helpers.GOLDENS / name, helpers.expected_of(name)
   api = "Keras <=2.2" if is_old(name) else "Keras 2.3+"
   forms = {"object": checkpoint.describe(folder / "weights" / "ckpt")}
   if (folder / "saved_model").exists():

@@ -18,23 +18,6 @@ tf1 = tf.compat.v1
 _SPECS = (Spec((3,)), Spec((4, 2), kind="sparse"))
 
 
-def cases():
-  """Returns (mode, optimizer, loss scale) triples.
-
-  Adam and momentum meet every mode that names variables differently. Other
-  optimizers add no more than slots of other names, on which all releases of
-  TensorFlow 2 agree: each meets eager mode or a graph. Two rows are enough for
-  `tf.function`, which names variables as eager code does.
-  """
-  found = [("function", "adam", "dynamic"), ("function", "momentum", "fixed")]
-  for i, mode in enumerate(["graph_v1", "graph_v2", "eager"]):
-    for j, inner in enumerate(INNER):
-      loss_scale = "fixed" if (i + j) % 4 == 3 else "dynamic"
-      if inner in ("adam", "momentum") or (i + j) % 3 == 0:
-        found.append((mode, inner, loss_scale))
-  return found
-
-
 def make_trainer(module, mode, inner="adam", loss_scale="dynamic", **kwargs):
   """Returns a trainer whose optimizer is wrapped by the class of `module`."""
 
@@ -134,7 +117,10 @@ def check_exchange(mode, inner, loss_scale, folder, **kwargs):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("mode", "inner", "loss_scale"), cases())
+@pytest.mark.parametrize(
+  ("mode", "inner", "loss_scale"),
+  helpers.pairs(helpers.MODES, ["adam", "momentum"], ["dynamic", "fixed"]),
+)
 def test_exchange(mode, inner, loss_scale, tmp_path):
   check_exchange(mode, inner, loss_scale, tmp_path)
 

@@ -148,30 +148,3 @@ def test_a_variable_on_several_replicas(tmp_path):
     saver.restore(session, path)
     assert saver.last_report is None
     assert read("v") == read("v/replica_1") == 1
-
-
-def test_keys_that_the_graph_does_not_show(tmp_path):
-  """Checks that keys are then taken to be the variables' names."""
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = variable("w", 5.0)
-    session.run(w.initializer)
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = variable("w", 1.0)
-    tfl.DynamicLossScale(4.0)()
-    (value,) = tf.raw_ops.RestoreV2(
-      prefix=tf1.placeholder_with_default("model", [], "name"),
-      tensor_names=tf1.placeholder_with_default(["w"], [1]),
-      shape_and_slices=[""],
-      dtypes=[tf.float32],
-    )
-    saver_def = tf1.train.SaverDef(
-      filename_tensor_name="name:0",
-      save_tensor_name="name:0",
-      restore_op_name=tf.group(w.assign(value)).name,
-      version=tf1.train.SaverDef.V2,
-    )
-    saver = checkpoint.Saver(saver_def=saver_def)
-    saver.restore(session, path)
-    assert saver.last_report.initialized
-    assert read("w") == 5

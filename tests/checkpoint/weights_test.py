@@ -151,11 +151,6 @@ _CASES = {
     {"w/m": _ONES},
     ("enc/w/m",),
   ),
-  "slots of an unknown optimizer": (
-    {"w": _ONES, "w/Mine": _ONES, "w/Mine_1": _ONES, "loss_scale": _ONES[0]},
-    {"current_loss_scale": _ONES[0], "good_steps": np.int64(1)},
-    ("w/Mine", "w/Mine_1", "loss_scale"),
-  ),
   "averages of what is no weight": (
     {"w": _ONES, "net/b": _ONES, "accumulation/bias": _ONES[0]},
     {n: v for n, v in _BEFORE.items() if n != "w"}
