@@ -14,7 +14,6 @@ from slot_programs import initial
 from slot_programs import momentum
 from slot_programs import Program
 from slot_programs import scaled
-from slot_programs import STEPS
 from slot_programs import trained
 from slot_programs import V1
 import tensorflow as tf
@@ -240,20 +239,3 @@ def test_some_objects(what, tmp_path):
   weights = dict(zip("ab", new.weights))
   report = checkpoint.restore(None, path, weights)
   assert len(report.restored) == 2 and not report.notes
-
-
-@pytest.mark.parametrize("name", ["momentum", "adam"])
-def test_slots_that_a_function_created_on_replicas(name, tmp_path):
-  old = trained(V1[name])
-  strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-  with strategy.scope():
-    new = EagerProgram(lambda: WRAPPERS["fixed"](V1[name]()))
-  take_steps = tf.function(
-    lambda *args: strategy.run(new.take_steps, args), autograph=False
-  )
-  take_steps(90, 91)
-  assert len(new.optimizer.variables()) == {"momentum": 2, "adam": 6}[name]
-  report = checkpoint.restore(None, old.save(tmp_path), new.objects)
-  assert not report.notes
-  take_steps(STEPS, 2 * STEPS)
-  assert_near([weight.numpy() for weight in new.weights], old.wanted)

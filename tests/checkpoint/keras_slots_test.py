@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import helpers
 import numpy as np
 import pytest
@@ -26,7 +24,6 @@ from slot_programs import trained
 from slot_programs import V1
 import tensorflow as tf
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.keras import _keras2
 
@@ -407,23 +404,19 @@ class TestBeforeTheFirstStep:
     assert "before its first" not in str(report)
     assert_goes_on(new, old)
 
-  @pytest.mark.parametrize("given", ["both", "model"])
-  @pytest.mark.parametrize("scaled", [False, True])
+  @pytest.mark.parametrize("wrapped", [False, True])
   @generations
-  def test_a_compiled_model(self, keras, scaled, given, tmp_path):
+  def test_a_compiled_model(self, keras, wrapped, tmp_path):
     """Checks a model with a weight that its optimizer does not train."""
     x = np.random.RandomState(0).normal(size=(16, 4)).astype("f")
     y = x.sum(1, keepdims=True)
-
     with tf.Graph().as_default(), tf1.Session() as session:
       frozen = tf1.get_variable("frozen/kernel", [4, 8])
       last = tf1.get_variable("last/kernel", [8, 1])
-      optimizer = momentum(0.01)
-      if scaled:
-        optimizer = tfl.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")
       step = train.get_or_create_global_step()
       loss = tf.reduce_mean((x @ frozen @ last - y) ** 2)
-      update = optimizer.minimize(loss, step, [last])
+      optimizer = scaled(momentum) if wrapped else momentum
+      update = optimizer().minimize(loss, step, [last])
       session.run(tf1.global_variables_initializer())
       for _ in range(STEPS):
         session.run(update)
@@ -431,75 +424,73 @@ class TestBeforeTheFirstStep:
       for _ in range(STEPS):
         session.run(update)
       wanted = session.run([last])
-    module = k3 if keras == "keras3" else k2
-
-    def dense(name, size, **kwargs):
-      return module.layers.Dense(size, use_bias=False, name=name, **kwargs)
-
+    module, kwargs = (k3 if keras == "keras3" else k2), {"use_bias": False}
+    layers = module.layers
     model = module.Sequential(
       [
-        module.layers.InputLayer((4,)),
-        dense("frozen", 8, trainable=False),
-        dense("last", 1),
+        layers.InputLayer((4,)),
+        layers.Dense(8, name="frozen", trainable=False, **kwargs),
+        layers.Dense(1, name="last", **kwargs),
       ],
       name="net",
     )
-    optimizer = GENERATIONS[keras].SGD(0.01, 0.9)
-    model.compile(wrap(keras, optimizer) if scaled else optimizer, "mse")
+    model.compile(make(keras, "momentum", wrapped)(), "mse")
     build(model.optimizer, model.trainable_variables)
-    objects = {"model": model}
-    if given == "both":
-      objects["optimizer"] = model.optimizer
-    names = ("frozen", "last")
-    mapping = {f"net/{n}/kernel": f"{n}/kernel" for n in names}
+    mapping = {f"net/{n}/kernel": f"{n}/kernel" for n in ("frozen", "last")}
     checkpoint.restore(
-      None, path, objects, mapping=mapping if keras == "keras3" else None
+      None,
+      path,
+      {"model": model},
+      mapping=mapping if keras == "keras3" else None,
     )
     for _ in range(STEPS):
       model.train_on_batch(x, y)
     assert_near(map(np.asarray, model.trainable_variables), wanted)
 
-  def test_replicas(self, tmp_path):
-    """Checks that slots belong to the strategy of their variables."""
-    old = trained(momentum)
-    path = old.save(tmp_path)
-    for keras in ("legacy", "newer"):
-      strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-      with strategy.scope():
-        new = EagerProgram(make(keras, "momentum"))
-      with strategy.scope():
-        if keras == "newer":
-          new.optimizer.build(new.weights)
-        else:
-          strategy.run(new.train, (90, 91))
-      checkpoint.restore(None, path, new.objects)
-      with strategy.scope():
-        strategy.run(new.train, (STEPS, 2 * STEPS))
-      assert_near([w.numpy() for w in new.weights], old.wanted)
+  @pytest.mark.parametrize(
+    ("name", "keras"),
+    [
+      ("momentum", "v1"),
+      ("adam", "v1"),
+      ("momentum", "legacy"),
+      ("momentum", "newer"),
+    ],
+  )
+  def test_replicas(self, name, keras, tmp_path):
+    """Checks slots that a function made on replicas, or `build`."""
+    old = trained(V1[name])
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+      new = EagerProgram(
+        scaled(V1[name]) if keras == "v1" else make(keras, name)
+      )
+      if keras == "newer":
+        new.build()
+    take_steps = tf.function(
+      lambda *args: strategy.run(new.take_steps, args), autograph=False
+    )
+    if keras != "newer":
+      take_steps(90, 91)
+    report = checkpoint.restore(None, old.save(tmp_path), new.objects)
+    assert not report.notes
+    take_steps(STEPS, 2 * STEPS)
+    assert_near([weight.numpy() for weight in new.weights], old.wanted)
 
 
-class TestRates:
-  """Tests which learning rate scales the slots of SGD."""
-
-  def test_a_decay_in_keras(self, tmp_path):
-    of_keras = functools.partial(sgd, 0.1, decay=1 / STEPS)
-    with pytest.raises(checkpoint.CheckpointError, match="give learning_rate"):
-      restore_into(trained(momentum), of_keras, tmp_path)
-
-  def test_a_schedule_is_not_saved(self, tmp_path):
-    schedule = k2.optimizers.schedules.ExponentialDecay(RATE, 100, 1.0)
-    old = EagerProgram(lambda: sgd(schedule))
-    old.train(0, STEPS)
-    new = trained(momentum).program
-    path = old.save(tmp_path)
-    with pytest.raises(checkpoint.CheckpointError, match="learning_rate"):
-      checkpoint.restore(new.session, path)
-    checkpoint.restore(new.session, path, learning_rate=RATE)
-    wanted = old.train(STEPS, 2 * STEPS)
-    assert_near(new.train(STEPS, 2 * STEPS), wanted)
-
-  @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-  def test_mistakes(self, rate):
+def test_a_rate_that_is_not_saved(tmp_path):
+  """Checks a decay and a schedule: the caller must say what the rate is."""
+  old = trained(momentum)
+  with pytest.raises(checkpoint.CheckpointError, match="give learning_rate"):
+    restore_into(old, lambda: sgd(0.1, decay=1 / STEPS), tmp_path)
+  schedule = k2.optimizers.schedules.ExponentialDecay(RATE, 100, 1.0)
+  keras = EagerProgram(lambda: sgd(schedule))
+  keras.train(0, STEPS)
+  path, new = keras.save(tmp_path), old.program
+  with pytest.raises(checkpoint.CheckpointError, match="learning_rate"):
+    checkpoint.restore(new.session, path)
+  checkpoint.restore(new.session, path, learning_rate=RATE)
+  assert_goes_on(new, keras)
+  for rate in (0.0, -1.0, float("nan"), float("inf")):
     with pytest.raises(ValueError, match="positive number"):
       checkpoint.restore(None, "x", learning_rate=rate)
 

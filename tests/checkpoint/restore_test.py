@@ -57,6 +57,12 @@ def test_the_report(path):
   with tf.Graph().as_default(), tf1.Session() as session:
     variable("dense/kernel", [5, 5])
     report = checkpoint.restore(session, path)
+    for kwargs, why in (
+      ({"mapping": {"dense/kernel": None}}, "restored: it is mapped to None"),
+      ({"variables": []}, "restored: no variables were given"),
+    ):
+      with pytest.raises(checkpoint.CheckpointError, match=why):
+        checkpoint.restore(session, path, **kwargs)
   assert report.restored == {"dense/kernel": "dense/kernel"}
   assert report.unused == ("current_loss_scale", "good_steps")
   assert "1 restored" in str(report) and "good_steps unused" in str(report)
@@ -319,14 +325,3 @@ def test_powers_of_other_betas(steps, tmp_path):
     for betas in ((0.5, 0.999), (0.9, 0.9999), (0.9, 0.98)):
       with pytest.raises(checkpoint.CheckpointError, match="another optimizer"):
         restore(betas, (power_of(0.9), power_of(0.999)))
-
-
-def test_an_error_says_why_nothing_is_restored(path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    variable("dense/kernel", [5, 5])
-    for kwargs, why in (
-      ({"mapping": {"dense/kernel": None}}, "restored: it is mapped to None"),
-      ({"variables": []}, "restored: no variables were given"),
-    ):
-      with pytest.raises(checkpoint.CheckpointError, match=why):
-        checkpoint.restore(session, path, **kwargs)

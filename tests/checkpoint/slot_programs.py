@@ -138,6 +138,17 @@ def scaled(optimizer):
   )
 
 
+def minimize(optimizer, loss, weights):
+  """Takes an eager step of any optimizer."""
+  if hasattr(optimizer, "minimize"):
+    optimizer.minimize(loss, var_list=weights)
+    return
+  with tf.GradientTape() as tape:  # Of Keras 3.
+    scaled_loss = optimizer.scale_loss(loss())
+  grads = tape.gradient(scaled_loss, weights)
+  optimizer.apply_gradients(zip(grads, weights))
+
+
 class EagerProgram:
   """An eager program, with an optimizer of Keras or of TensorFlow 1.
 
@@ -164,13 +175,7 @@ class EagerProgram:
   def take_steps(self, begin, end):
     for step in range(begin, end):
       loss = functools.partial(compute_loss, self.weights, gradients(step))
-      if hasattr(self.optimizer, "minimize"):
-        self.optimizer.minimize(loss, var_list=self.weights)
-      else:  # Of Keras 3.
-        with tf.GradientTape() as tape:
-          scaled_loss = self.optimizer.scale_loss(loss())
-        grads = tape.gradient(scaled_loss, self.weights)
-        self.optimizer.apply_gradients(zip(grads, self.weights))
+      minimize(self.optimizer, loss, self.weights)
 
   def train(self, begin, end):
     self.take_steps(begin, end)
