@@ -958,25 +958,23 @@ def test_a_name_that_users_fetch_by_stays_theirs():
 )
 def test_a_metagraph_trains_on(mode, inner, loss_scale, use_resource, tmp_path):
   path = str(tmp_path / "model")
+
+  def train_on(session, train):
+    session.run([train] * 3)
+    session.run(train)
+    variables = tf1.global_variables()
+    return dict(zip([v.name for v in variables], session.run(variables)))
+
   with helpers.mode_scope(mode), tf1.Session() as session:
     train = build(tfl, inner, loss_scale, use_resource)
     assert tf1.get_collection(tf1.GraphKeys.TRAIN_OP) == [train]
     session.run(tf1.global_variables_initializer())
     session.run(train)
     tf1.train.Saver().save(session, path)
-    session.run([train] * 3)
-    session.run(train)
-    variables = tf1.global_variables()
-    expected = dict(zip([v.name for v in variables], session.run(variables)))
+    expected = train_on(session, train)
   with tf.Graph().as_default(), tf1.Session() as session:
     saver = tf1.train.import_meta_graph(path + ".meta")
     saver.restore(session, path)
     (train,) = tf1.get_collection(tf1.GraphKeys.TRAIN_OP)
     assert train.name == "train"
-    session.run([train] * 3)
-    session.run(train)
-    variables = tf1.global_variables()
-    values = dict(zip([v.name for v in variables], session.run(variables)))
-  assert sorted(values) == sorted(expected)
-  for name, value in values.items():
-    assert value.tobytes() == expected[name].tobytes()
+    helpers.assert_same_state(train_on(session, train), expected)

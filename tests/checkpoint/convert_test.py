@@ -10,7 +10,6 @@ import pytest
 from saved_graphs import save_tensors
 import tensorflow as tf
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.cli import main as cli
@@ -136,11 +135,7 @@ def test_mistakes(source, arguments, what, tmp_path, capsys):
 
 @pytest.mark.any_release
 def test_counters_that_contrib_cannot_hold(tmp_path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    scale = tfl.DynamicLossScale()
-    session.run([v.initializer for v in scale._weights.values()])
-    session.run(scale.good_steps.assign(2**31))
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  path = save_tensors(tmp_path, _SCALE | {"good_steps": np.int64(2**31)})
   with pytest.raises(checkpoint.CheckpointError, match="int32 cannot hold"):
     checkpoint.convert(path, tmp_path / "new", "contrib")
 

@@ -146,25 +146,21 @@ def test_several_loss_scales(v2, tmp_path):
   [("legacy", "Keras 2.3+"), ("newer", "Keras 2.11+"), ("3", "Keras 3")],
 )
 def test_todays_keras(generation, api, tmp_path):
-  w = tf.Variable([1.0])
   if generation == "3":
     keras = pytest.importorskip("keras", "3")
-    wrap, optimizers = keras.optimizers.LossScaleOptimizer, keras.optimizers
+    wrap = keras.optimizers.LossScaleOptimizer
   else:
     keras = _keras2.keras
-    wrap, optimizers = (
-      keras.mixed_precision.LossScaleOptimizer,
-      keras.optimizers,
-    )
-    if generation == "legacy":
-      optimizers = optimizers.legacy
-  optimizer = wrap(optimizers.Adam(0.01))
+    wrap = keras.mixed_precision.LossScaleOptimizer
+  is_legacy = generation == "legacy"
+  home = keras.optimizers.legacy if is_legacy else keras.optimizers
+  w, optimizer = tf.Variable([1.0]), wrap(home.Adam(0.01))
   for _ in range(2):
     optimizer.apply_gradients([(tf.ones([1]), w)])
   saved = tf.train.Checkpoint(w=w, optimizer=optimizer)
   d = checkpoint.describe(saved.write(str(tmp_path / "ckpt")))
   # Newer optimizers have no slots in the object graph.
-  inner = "Adam" if generation == "legacy" else None
+  inner = "Adam" if is_legacy else None
   assert (d.kind, d.api, d.inner_optimizer) == ("object", api, inner)
   (state,) = d.loss_scales
   assert state.good_steps == 2 and d.step == 2

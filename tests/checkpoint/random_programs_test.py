@@ -14,7 +14,6 @@ import collections
 import os
 import random
 
-import numpy as np
 import pytest
 import role_programs
 from role_programs import Program
@@ -26,27 +25,14 @@ tf1 = tf.compat.v1
 _folder_of_programs = role_programs.folder_of_programs
 _CHUNK = 25
 _PROGRAMS = int(os.environ.get("RESTORED_PROGRAMS", 100))
-_INNER = {
-  "adam": lambda: tf1.train.AdamOptimizer(0.1),
-  "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
-  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5),
-  "descent": lambda: tf1.train.GradientDescentOptimizer(0.1),
-}
-_USERS = (
-  ("good_steps", "int64"),
-  ("loss_scale", "float32"),
-  ("current_loss_scale", "float64"),
-  ("good_steps", "int32"),
-  ("beta1_power", "float32"),
-)
 _SWAPPED = {"dynamic": "contrib", "contrib": "dynamic"}
 
 
 def draw(rng):
-  """Draws a program: the other arguments of `build`."""
+  """Draws the arguments of `role_programs.build`."""
   optimizers = [
     (
-      rng.choice(["adam", "adam", "adam", *_INNER]),
+      rng.choice(["adam", "adam", "adam", *role_programs.INNER]),
       rng.choice(["", "", "gen/", "disc/", "cond/"]),
       rng.choice(["plain", "dynamic", "dynamic", "contrib"]),
     )
@@ -55,37 +41,6 @@ def draw(rng):
   is_shared, resource = rng.random() < 0.3, rng.random() < 0.7
   users = rng.choice(["none", "none", "none", "before", "after"])
   return optimizers, is_shared, resource, users
-
-
-def add_users_variables():
-  return {
-    ("user", dtype, name): tf1.Variable(
-      np.zeros([], dtype), name=name, use_resource=True
-    )
-    for name, dtype in _USERS
-  }
-
-
-def build(optimizers, is_shared, resource, users):
-  """Builds a program; returns role -> variable.
-
-  Args:
-    optimizers: (kind, scope, wrapper) of each optimizer.
-    is_shared: Whether the optimizers train one weight.
-    resource: Whether weights are resource variables.
-    users: "before" or "after" the optimizers, where the user's variables are
-      created; or "none".
-  """
-  found = add_users_variables() if users == "before" else {}
-  for i, (inner, scope, kind) in enumerate(optimizers):
-    w = found.get((0, "w")) if is_shared else None
-    if w is None:
-      w = tf1.get_variable(f"w{i}", [2], use_resource=resource)
-      found[i, "w"] = w
-    with tf1.name_scope(scope or None):
-      made = role_programs.minimize(_INNER[inner](), kind, w)
-    found.update({(i, use): variable for use, variable in made.items()})
-  return found | (add_users_variables() if users == "after" else {})
 
 
 def make_variants(optimizers):
@@ -121,7 +76,8 @@ def run(seed, folder):
   flows = [False, True] if resource else [False]
   programs = {
     (variant, v2): Program(
-      lambda made=made: build(made, is_shared, resource, users), v2
+      lambda made=made: role_programs.build(made, is_shared, resource, users),
+      v2,
     )
     for variant, made in make_variants(optimizers).items()
     for v2 in flows

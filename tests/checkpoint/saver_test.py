@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `Saver`, `Scaffold`, monitored sessions and `import_meta_graph`."""
 
-import functools
 import inspect
 
 import helpers
@@ -46,20 +45,16 @@ def test_monitored_sessions(how, tmp_path):
     )
 
   def bridging(folder):
-    if how == "creator":
-      return tf1.train.MonitoredSession(
-        tf1.train.ChiefSessionCreator(
-          checkpoint.Scaffold(), checkpoint_dir=folder
-        )
+    if how == "function":
+      return checkpoint.MonitoredTrainingSession(checkpoint_dir=folder)
+    scaffold = checkpoint.Scaffold()
+    if how == "scaffold":
+      return tf1.train.MonitoredTrainingSession(
+        checkpoint_dir=folder, scaffold=scaffold
       )
-    make = (
-      checkpoint.MonitoredTrainingSession
-      if how == "function"
-      else functools.partial(
-        tf1.train.MonitoredTrainingSession, scaffold=checkpoint.Scaffold()
-      )
+    return tf1.train.MonitoredSession(
+      tf1.train.ChiefSessionCreator(scaffold, checkpoint_dir=folder)
     )
-    return make(checkpoint_dir=folder)
 
   assert run(False, 3, plainly)[:2] == [3, 16.0]
   with pytest.raises(tf.errors.NotFoundError):
