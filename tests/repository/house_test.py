@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import json
+import re
 
 import helpers
 import project_files
