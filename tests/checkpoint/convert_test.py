@@ -282,6 +282,14 @@ def test_what_looks_like_a_loss_scale(tmp_path):
 
 
 @pytest.mark.any_release
+def test_a_loss_scale_in_a_scope_called_cond(tmp_path):
+  values = {f"cond/{name}": value for name, value in _SCALE.items()}
+  source = save(tmp_path, "w", good_steps=np.int64(3), **values)
+  result = checkpoint.convert(source, tmp_path / "new", "saver-v2")
+  assert not result.renamed and not result.dropped
+
+
+@pytest.mark.any_release
 @pytest.mark.parametrize("scope", ["", "b/"])
 def test_loss_scales_of_both_apis(scope, tmp_path):
   """Checks that they are refused, and that a mapping decides on one of them."""

@@ -212,7 +212,7 @@ def test_characters_that_tensorflow_takes_for_a_pattern(name, tmp_path):
   refuse(f"{tmp_path}/{name}/model.ckpt-10", "rename the file or the folder")
 
 
-@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+@pytest.mark.parametrize("suffix", [".index", ".meta", ".data-00000-of-00001"])
 def test_pipes(suffix, tmp_path):
   """Checks that nothing waits for ever for a writer of a pipe."""
   for path in _SESSION.glob("model.ckpt-10.*"):
