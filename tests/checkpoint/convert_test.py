@@ -160,7 +160,8 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
     ({"scale": "current_loss_scal"}, "nearest: current_loss_scale.*not in it"),
     ({"dense/kernel": None}, "not in it"),
     ({"": "w"}, "the mapping has 'w' for '', which .* has no name"),
-    ({1: "w"}, "the mapping has 'w' for 1, which .* has no name"),
+    ({1: "w"}, r"mapping must be a dict .* has \[\(1, 'w'\)\]"),
+    (["w"], r"mapping must be a dict .* \['w'\]"),
     ({"b": "w"}, "name b, which b would have, too.*--map NAME=b"),
   ],
 )

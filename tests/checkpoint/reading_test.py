@@ -52,6 +52,11 @@ def refuse(path, *parts):
     assert part in message, message
 
 
+def test_no_path():
+  """Checks what `tf.train.latest_checkpoint` returns for an empty folder."""
+  refuse(None, "None", "tf.train.latest_checkpoint")
+
+
 @pytest.mark.parametrize("name", _NAMES, ids=ascii)
 def test_states_that_tensorflow_writes(name, tmp_path):
   """Checks names of checkpoints, also of a folder that was moved."""

@@ -405,6 +405,11 @@ def find_paths(
 
 def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
   """Returns a checkpoint's prefix, and how it was chosen among several."""
+  if path is None:
+    raise CheckpointError(
+      "the path of a checkpoint must be a text, but is None, which "
+      "tf.train.latest_checkpoint returns if a folder has no checkpoint"
+    )
   path = os.fspath(path)
   with _explain(path):
     # A folder may have the name of a prefix beside it. TensorFlow's Saver then

@@ -164,7 +164,7 @@ class Renaming:
     """
     for new, old in self.mapping.items():
       is_there = old in self.sources
-      if not is_there or not new or not isinstance(new, str):
+      if not is_there or not new:
         near = "" if is_there else places.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
