@@ -299,3 +299,11 @@ def test_a_mapping_of_other_kinds(mapping, tmp_path):
   path, _ = save_program(tmp_path, GAN, False)
   with pytest.raises(ValueError, match="mapping must be a dict from"):
     restore_program(path, GAN, False, mapping=mapping)
+
+
+@pytest.mark.any_release
+def test_variables_of_other_kinds(tmp_path):
+  path, _ = save_program(tmp_path, GAN, False)
+  for variables in (tf.Variable([1.0]), {"w0": 1.0}):
+    with pytest.raises(ValueError, match="variables must be a list of"):
+      checkpoint.restore(None, path, variables=variables)
