@@ -147,7 +147,8 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
     ({"scale": "current_loss_scal"}, "nearest: current_loss_scale.*not in it"),
     ({"dense/kernel": None}, "not in it"),
     ({"": "w"}, "the mapping has 'w' for '', which .* has no name"),
-    ({1: "w"}, "the mapping has 'w' for 1, which .* has no name"),
+    ({1: "w"}, r"mapping must be a dict .* has \[\(1, 'w'\)\]"),
+    (["w"], r"mapping must be a dict .* \['w'\]"),
     ({"b": "w"}, "name b, which b would have, too.*--map NAME=b"),
   ],
 )
@@ -259,6 +260,14 @@ def test_what_looks_like_a_loss_scale(tmp_path):
   source = save(tmp_path, current_loss_scale=8.0)
   result = checkpoint.convert(source, tmp_path / "one", "saver", reset=True)
   assert set(result.changed) == {"current_loss_scale", "good_steps"}
+
+
+@pytest.mark.any_release
+def test_a_loss_scale_in_a_scope_called_cond(tmp_path):
+  values = {f"cond/{name}": value for name, value in _SCALE.items()}
+  source = save(tmp_path, "w", good_steps=np.int64(3), **values)
+  result = checkpoint.convert(source, tmp_path / "new", "saver-v2")
+  assert not result.renamed and not result.dropped
 
 
 @pytest.mark.any_release

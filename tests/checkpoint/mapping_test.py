@@ -228,3 +228,11 @@ def test_names_that_need_escapes(name, text, tmp_path):
   assert cli.main(command) == 0
   made = Checkpoint(new)
   assert made.read_scalar("b=") == 7 and made.read_scalar(name) == 8
+
+
+@pytest.mark.any_release
+def test_variables_of_other_kinds(tmp_path):
+  path, _ = save_program(tmp_path, GAN, False)
+  for variables in (tf.Variable([1.0]), {"w0": 1.0}):
+    with pytest.raises(ValueError, match="variables must be a list of"):
+      checkpoint.restore(None, path, variables=variables)

@@ -52,6 +52,11 @@ def refuse(path, *parts):
     assert part in message, message
 
 
+def test_no_path():
+  """Checks what `tf.train.latest_checkpoint` returns for an empty folder."""
+  refuse(None, "None", "tf.train.latest_checkpoint")
+
+
 @pytest.mark.parametrize("name", _NAMES, ids=ascii)
 def test_states_that_tensorflow_writes(name, tmp_path):
   """Checks names of checkpoints, also of a folder that was moved."""
@@ -214,7 +219,7 @@ def test_characters_that_tensorflow_takes_for_a_pattern(name, tmp_path):
   refuse(f"{tmp_path}/{name}/model.ckpt-10", "rename the file or the folder")
 
 
-@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+@pytest.mark.parametrize("suffix", [".index", ".meta", ".data-00000-of-00001"])
 def test_pipes(suffix, tmp_path):
   """Checks that nothing waits for ever for a writer of a pipe."""
   for path in _SESSION.glob("model.ckpt-10.*"):

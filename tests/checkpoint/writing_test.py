@@ -53,6 +53,8 @@ def test_mistakes_in_the_destination(tmp_path):
   refuse(tmp_path, "a folder; name what is to be in it")
   refuse(f"{tmp_path}/", "a folder")
   refuse("gs://bucket/new", "folders of this machine alone")
+  for name in ("a[1]", "b*/new", "not\udcffutf8"):
+    refuse(tmp_path / name, "rename the file or the folder")
   for end in (".npz", ".safetensors", ".index", ".meta", _DATA, ".h5"):
     refuse(tmp_path / f"new{end}", "prefix does not end in")
   (tmp_path / "file").touch()

@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import json
+import re
 
 import helpers
 import project_files
@@ -327,3 +328,12 @@ def test_the_table_lists_the_private_names_that_are_used():
   listed = {(place, name) for place, names in _USES.items() for name in names}
   assert not used - listed, "use a public name, or move the use behind a door"
   assert not listed - used, "remove the row"
+
+
+def test_marked_tests_are_there():
+  """Checks the names in a BUILD file, of which Bazel would say nothing."""
+  build = (helpers.TESTS / "BUILD").read_text("utf-8")
+  names = re.findall(r'^    "(\S+_test)",$', build, re.MULTILINE)
+  assert len(names) >= 4
+  for name in names:
+    assert (helpers.TESTS / f"{name}.py").exists(), name

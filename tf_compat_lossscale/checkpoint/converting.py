@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import weights
 from tf_compat_lossscale.checkpoint import writing
@@ -112,6 +113,8 @@ def convert(
   )
   if scale is not None and to == "fp32":
     raise CheckpointError("fp32 has no loss scale that could be set")
+  if mapping is not None:
+    places.check_mapping(mapping)
   path = os.fspath(destination)
   is_file = to in writing.FILES
   if is_file:

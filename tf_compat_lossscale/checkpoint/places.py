@@ -491,6 +491,22 @@ def make_error(
   return CheckpointError(f"{path}: {what}: {'; '.join(listed)}{advice}")
 
 
+def check_mapping(mapping: Mapping[str, str | None]) -> None:
+  """Raises an error if a mapping is no dict of names."""
+  wrong: Any = mapping
+  if isinstance(mapping, Mapping):
+    wrong = [
+      (here, there)
+      for here, there in mapping.items()
+      if not isinstance(here, str) or not isinstance(there, (str, type(None)))
+    ]
+  if wrong or not isinstance(mapping, Mapping):
+    raise CheckpointError(
+      "mapping must be a dict from a variable's name to its name in the "
+      f"checkpoint, or None, but is or has {wrong!r}"
+    )
+
+
 def show_mapping(pairs: Mapping[str, str | None]) -> str:
   """Returns the argument `mapping`, to be pasted; ... stands for itself."""
   shown = (

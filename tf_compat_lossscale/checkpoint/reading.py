@@ -136,13 +136,9 @@ class Checkpoint:
     self.prefix = prefix
     self.notes = tuple(notes)
     self.is_checked = False  # Whether `check_current` found it unchanged.
-    for path in (prefix + ".index", *list_data(prefix)):
+    for path in (prefix + ".index", prefix + ".meta", *list_data(prefix)):
       _refuse_pipe(path)
-    if re.search(r"[][*?\\]", prefix):  # Another file may match.
-      raise CheckpointError(
-        f"{prefix}: TensorFlow takes the characters []*?\\ of a path for a "
-        "pattern: rename the file or the folder that has one"
-      )
+    check_prefix(prefix)
     self._stamp = _read_stamp(prefix)
     with _explain(self.prefix):
       self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
@@ -329,6 +325,20 @@ def find(path: str | os.PathLike[str]) -> str:
   return _locate(path)[0]
 
 
+def check_prefix(prefix: str) -> None:
+  """Refuses a prefix by which TensorFlow's readers find other files, or none.
+
+  Raises:
+    CheckpointError: The path has such characters.
+  """
+  if re.search(r"[][*?\\\ud800-\udfff]", prefix):
+    raise CheckpointError(
+      f"{prefix}: TensorFlow takes the characters []*?\\ of a path for a "
+      "pattern, and reads no path that is not UTF-8: rename the file or the "
+      "folder"
+    )
+
+
 def expand(path: str) -> list[str]:
   """Returns the checkpoints one level below a folder that has none itself.
 
@@ -395,6 +405,11 @@ def find_paths(
 
 def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
   """Returns a checkpoint's prefix, and how it was chosen among several."""
+  if path is None:
+    raise CheckpointError(
+      "the path of a checkpoint must be a text, but is None, which "
+      "tf.train.latest_checkpoint returns if a folder has no checkpoint"
+    )
   path = os.fspath(path)
   with _explain(path):
     # A folder may have the name of a prefix beside it. TensorFlow's Saver then

@@ -164,7 +164,7 @@ class Renaming:
     """
     for new, old in self.mapping.items():
       is_there = old in self.sources
-      if not is_there or not new or not isinstance(new, str):
+      if not is_there or not new:
         near = "" if is_there else places.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
@@ -201,14 +201,17 @@ class Renaming:
         self.refuse_scales(scale.names, False)
     if len({s.api for s in left} | {self.api for _ in unclear}) > 1:
       self.refuse_scales({n for s in left for n in s.names} | unclear, True)
+    if left and left[0].api == self.api:
+      for scale in left:  # They keep their names, in a scope `cond`, too.
+        for name in (*scale.names, *scale.counts):
+          self.add(name, name)
+      return
     powers = names.group(
       (n for n, s in self.sources.items() if names.is_power(n, s.spec)),
       names.get_base,
     )
     most = max(map(len, powers.values()), default=len(left))
     for scope, scales in names.group(left, lambda each: each.scope).items():
-      if scales[0].api == self.api:
-        break  # All keep their names.
       known = {name for scale in scales for name in scale.names}
       alike = {
         name

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import math
+import numbers
 import os
 import typing
 from typing import Any
@@ -101,14 +103,16 @@ def restore(
       variable is assigned then.
     ValueError: An argument has a value that is not listed above.
   """
-  if learning_rate is not None and not 0 < learning_rate < float("inf"):
+  if learning_rate is not None and not (
+    isinstance(learning_rate, numbers.Real) and 0 < learning_rate < math.inf
+  ):
     raise ValueError(
       f"learning_rate must be a positive number, but got {learning_rate!r}."
     )
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
   if mapping is not None:
-    _check_mapping(mapping)
+    _places.check_mapping(mapping)
   wishes = Wishes(mapping or {}, missing, same_order, cast)
   if variables is None and session is None and objects is None:
     raise ValueError(
@@ -152,27 +156,17 @@ def restore(
   return reading.read_consistently(path, attempt)
 
 
-def _check_mapping(mapping: Mapping[str, str | None]) -> None:
-  """Raises a ValueError if a mapping is no dict, or has no names."""
-  if not isinstance(mapping, Mapping):
-    raise ValueError(
-      "mapping must be a dict from a variable's name to its name in the "
-      f"checkpoint, or None, but is {mapping!r}."
-    )
-  for here, there in mapping.items():
-    if not isinstance(here, str) or not isinstance(there, (str, type(None))):
-      raise ValueError(
-        "mapping must be a dict from a variable's name to its name in the "
-        f"checkpoint, or None, but has {here!r}: {there!r}."
-      )
-
-
 def list_places(variables: _Variables) -> list[Place]:
   """Returns the places of variables, or of a dict from names to them."""
   found: dict[str, Place] = {}
   named = variables.items() if isinstance(variables, Mapping) else None
   for name, value in named or (("", value) for value in variables):
     for variable in _list_parts(value):
+      if not _objects.is_variable(variable):
+        raise ValueError(
+          "variables must be a list of variables, or a dict from names to "
+          f"them, but has {variable!r}."
+        )
       part = tracking.find_slice(variable)
       own = part.full_name if part else _places.get_name(variable)
       place = _places.make_place(name or own, variable)

@@ -88,14 +88,8 @@ class Saver(tf.compat.v1.train.Saver):
         neither found in it nor bridged. No variable is assigned then. Or
         another process kept on overwriting the checkpoint; then variables may
         have values of several checkpoints.
-      ValueError: `save_path` is None.
     """
     self.last_report = None
-    if save_path is None:
-      raise ValueError(
-        "save_path must be a checkpoint, but got None: pass its path; "
-        "tf.train.latest_checkpoint returns None if a folder has none."
-      )
     reading.find(save_path)  # That it is missing is the first error to report.
     saved = self._find_saved(sess.graph)
 

@@ -60,6 +60,7 @@ _OTHER_ENDS = (
 def check_prefix(prefix: str, overwrite: bool) -> None:
   """Refuses a path at which no checkpoint may be written."""
   _check_path(prefix, "model.ckpt")
+  reading.check_prefix(prefix)
   end = os.path.splitext(prefix)[1].lower()
   if end in _OTHER_ENDS or reading.DATA.search(prefix):
     raise CheckpointError(
