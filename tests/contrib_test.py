@@ -77,19 +77,6 @@ def test_a_fixed_scale_leaves_steps_out_too(mode):
     np.testing.assert_allclose(trainer.value(trainer.variables[0]), 0.0)
 
 
-def test_float16_variables_keep_their_gradients():
-  """Checks a loss scale of 2**25, whose reciprocal is 0 in float16."""
-  w = tf.Variable([1.0], dtype=tf.float16)
-  opt = contrib.LossScaleOptimizer(
-    tf1.train.GradientDescentOptimizer(1.0),
-    contrib.FixedLossScaleManager(2.0**25),
-  )
-  (grad, _), *_ = opt.compute_gradients(
-    lambda: tf.reduce_sum(tf.cast(w, tf.float32) * 2.0**-12), [w]
-  )
-  assert grad.numpy() == 2.0**-12
-
-
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 def test_names_are_those_of_tensorflow_1(mode):
   """Checks names for Saver: in tf.contrib, the apply's cond was made first."""
@@ -247,29 +234,6 @@ def test_the_rule_and_what_replaced_it(
       state.good_steps,
       state.spent_hysteresis,
     ]
-
-
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_the_rule_in_a_graph(mode):
-  rng = np.random.RandomState(0)
-  steps = (rng.rand(200) < 0.7).tolist()
-  rule = oracle.Rule(
-    2.0**120,
-    7,
-    float(np.float32(0.3)),
-    2,
-    hysteresis=3,
-    refill=("growth", "backoff"),
-  )
-  with helpers.mode_scope(mode), tf1.Session() as session:
-    finite = tf1.placeholder(tf.bool, [])
-    manager = exponential(2.0**120, 2, 3, 7, 0.3)()
-    op = manager.update_loss_scale(finite)
-    state = [manager.get_loss_scale(), manager.good_steps, manager.bad_steps]
-    session.run(tf1.global_variables_initializer())
-    for value, expected in zip(steps, rule.run(steps)):
-      session.run(op, {finite: value})
-      assert session.run(state) == list(expected[:3])
 
 
 def test_replicas_skip_together():

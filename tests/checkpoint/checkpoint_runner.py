@@ -75,13 +75,6 @@ def as_other_api(expected):
   return expected | {"api": api, "kind": kind, "increment_period": 4}
 
 
-def convert_to_fp32(path, folder):
-  """Converts a checkpoint to one without loss scaling; returns its path."""
-  new = os.path.join(folder, "model.ckpt")
-  checkpoint.convert(path, new, "fp32", overwrite=True)
-  return new
-
-
 class Model(golden_runner.Model):
   """The goldens' model with a Saver, and ways to restore checkpoints."""
 
@@ -112,28 +105,24 @@ class Model(golden_runner.Model):
 def ways_of(golden, folder):
   """Yields (program, ways): how each program is restored, in order.
 
-  A way is a name, a method of `Model`, and a function that returns the path.
-  Ways by object come last: they add TensorFlow's save counters to the graph,
-  and no checkpoint by name has those variables.
+  A way is a name, a method of `Model`, and the path. Ways by object come last:
+  they add TensorFlow's save counters to the graph, and no checkpoint by name
+  has those variables.
   """
-  by_name = ("by_name", Model.restore_by_name, lambda: golden.by_name)
-  by_object = ("by_object", Model.restore_by_object, lambda: golden.by_object)
-  folder_by_name = os.path.dirname(golden.by_name)
+  by_name = ("by_name", Model.restore_by_name, golden.by_name)
+  by_object = ("by_object", Model.restore_by_object, golden.by_object)
+  fp32 = os.path.join(folder, "model.ckpt")
+  own_folder = os.path.dirname(golden.by_name)
+  checkpoint.convert(own_folder, fp32, "fp32", overwrite=True)
   ways = [
     by_name,
-    ("by_saver", Model.restore_by_saver, lambda: golden.by_name),
-    (
-      "from_fp32",
-      Model.restore_by_name,
-      lambda: convert_to_fp32(folder_by_name, folder),
-    ),
+    ("by_saver", Model.restore_by_saver, golden.by_name),
+    ("from_fp32", Model.restore_by_name, fp32),
   ]
   if golden.by_object and golden.is_full:
-    ways += [
-      ("by_names_of_objects", Model.restore_by_name, lambda: golden.by_object),
-      by_object,
-    ]
-  elif golden.by_object:
+    name = "by_names_of_objects"
+    ways += [(name, Model.restore_by_name, golden.by_object)]
+  if golden.by_object:
     ways += [by_object]
   expected = golden.expected
   yield "", expected, ways
@@ -146,21 +135,16 @@ def ways_of(golden, folder):
     yield "as_other_api ", as_other_api(expected), [by_name]
 
 
-def train_on(model, session, expected):
-  """Returns rows of values: before training, then after each step."""
-  now = golden_runner.values_of(model, session)
-  return [now, *golden_runner.train_on(model, session, expected)]
-
-
-def run_way(model, session, restore, path_of, expected):
+def run_way(model, session, restore, path, expected):
   """Restores and trains on; returns rows and report, or a traceback."""
   try:
-    path, ops = path_of(), len(session.graph.get_operations())
+    ops = len(session.graph.get_operations())
     report = restore(model, session, path)
     if restore is not Model.restore_by_object:
       # A MonitoredSession's graph is final, so a restore must not add ops.
       assert len(session.graph.get_operations()) == ops
-    rows = train_on(model, session, expected)
+    rows = [golden_runner.values_of(model, session)]
+    rows += golden_runner.train_on(model, session, expected)
   except Exception:  # The test that reads the traceback fails.
     return traceback.format_exc()
   names = ("restored", "bridged", "initialized")
@@ -173,10 +157,8 @@ def run(golden, folder):
   for name, expected, ways in ways_of(golden, folder):
     with tf.Graph().as_default(), tf1.Session() as session:
       model = Model(expected)
-      for way, restore, path_of in ways:
-        results[name + way] = run_way(
-          model, session, restore, path_of, expected
-        )
+      for way, restore, path in ways:
+        results[name + way] = run_way(model, session, restore, path, expected)
     tfl.disable_mixed_precision_graph_rewrite()
   if golden.is_full and golden.by_object:
     with tf.Graph().as_default(), tf1.Session() as session:
@@ -184,11 +166,7 @@ def run(golden, folder):
         f"{golden.by_name}.meta", golden.expected, checkpoint.import_meta_graph
       )
       results["by_meta_graph"] = run_way(
-        model,
-        session,
-        Model.restore_by_saver,
-        lambda: golden.by_name,
-        golden.expected,
+        model, session, Model.restore_by_saver, golden.by_name, golden.expected
       )
   return results
 

@@ -2,7 +2,6 @@
 """Tests the tensors that conversions change, and mistakes in arguments."""
 
 import functools
-import json
 
 from checkpoint_contents import contents
 import helpers
@@ -11,28 +10,17 @@ import pytest
 from saved_graphs import save_tensors
 import tensorflow as tf
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
-_SAVER_GOLDENS = sorted(
-  path.parent
-  for case in ("session", "contrib")
-  for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
-)
 _STATE = {"loss_scale", "current_loss_scale", "good_steps", "bad_steps"}
-
-
-def name_of(path):
-  return str(path.relative_to(helpers.GOLDENS))
 
 
 @functools.cache
 def golden_contents(golden):
-  return contents(checkpoint.describe(golden).path)
+  return contents(checkpoint.describe(helpers.GOLDENS / golden).path)
 
 
 def pairs(layouts, core=""):
@@ -43,17 +31,16 @@ def pairs(layouts, core=""):
   in its name are tested on every release of TensorFlow, other pairs on one.
   """
   kinds = {}
-  for path in _SAVER_GOLDENS:
-    kinds.setdefault(path.name, []).append(path)
+  for golden in helpers.list_goldens("session", "contrib"):
+    kinds.setdefault(golden.split("/")[1], []).append(golden)
   return [
     pytest.param(
-      paths[i % len(paths)],
+      goldens[i % len(goldens)],
       layouts[i % len(layouts)],
-      id=f"{name_of(paths[i % len(paths)])}-{layouts[i % len(layouts)]}",
       marks=[] if core and core in kind else [pytest.mark.any_release],
     )
-    for kind, paths in kinds.items()
-    for i in range(max(len(paths), len(layouts)))
+    for kind, goldens in kinds.items()
+    for i in range(max(len(goldens), len(layouts)))
   ]
 
 
@@ -74,12 +61,12 @@ def test_names_are_those_of_that_api(golden, layout, tmp_path):
   """Checks that TensorFlow's Saver restores into a model of that API."""
   import golden_runner
 
-  expected = json.loads((golden / "expected.json").read_text())
-  checkpoint.convert(golden, tmp_path / "new", layout)
+  expected, path = helpers.expected_of(golden), helpers.GOLDENS / golden
+  checkpoint.convert(path, tmp_path / "new", layout)
   before, after = golden_contents(golden), contents(tmp_path / "new")
   assert without_state(after) == without_state(before)
   d = checkpoint.describe(tmp_path / "new")
-  old = checkpoint.describe(golden)
+  old = checkpoint.describe(path)
   dynamic = bool(old.loss_scales) and layout != "fp32"
   api = "contrib" if dynamic and layout == "contrib" else "compat.v1"
   assert bool(d.loss_scales) == dynamic
@@ -105,7 +92,8 @@ def test_names_are_those_of_that_api(golden, layout, tmp_path):
 @pytest.mark.parametrize(("golden", "reset"), pairs([False, True]))
 def test_the_scale_is_set(golden, reset, tmp_path):
   how = {"reset": True} if reset else {"set_loss_scale": 2.0**20}
-  done = checkpoint.convert(golden, tmp_path / "new", "saver", **how)
+  path = helpers.GOLDENS / golden
+  done = checkpoint.convert(path, tmp_path / "new", "saver", **how)
   (state,) = checkpoint.describe(tmp_path / "new").loss_scales
   assert state.value == (2.0**15 if reset else 2.0**20)
   assert state.good_steps == 0
@@ -129,6 +117,9 @@ _OBJECTS = _SESSION / "object" / "ckpt-1"
     (_SESSION, ["--to=saver", "--set-loss-scale=nan"], "at least 1"),
     (_SESSION, ["--to=saver", "--set-loss-scale=2", "--reset"], "not allowed"),
     (_SESSION, ["--to=fp32", "--reset"], "fp32 has no loss scale"),
+    (_SESSION, ["--to=saver", "--map=a"], "HERE=THERE"),
+    (_SESSION, ["--to=saver", "--map==a"], "HERE=THERE"),
+    (_SESSION, ["--to=saver", "--map=nope=no"], "'no'"),
     (_OBJECTS, ["--to=fp32"], "restore it into the live objects"),
     ("nowhere", ["--to=fp32"], "nowhere: no such checkpoint"),
   ],
@@ -144,11 +135,7 @@ def test_mistakes(source, arguments, what, tmp_path, capsys):
 
 @pytest.mark.any_release
 def test_counters_that_contrib_cannot_hold(tmp_path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    scale = tfl.DynamicLossScale()
-    session.run([v.initializer for v in scale._weights.values()])
-    session.run(scale.good_steps.assign(2**31))
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  path = save_tensors(tmp_path, _SCALE | {"good_steps": np.int64(2**31)})
   with pytest.raises(checkpoint.CheckpointError, match="int32 cannot hold"):
     checkpoint.convert(path, tmp_path / "new", "contrib")
 
@@ -270,16 +257,9 @@ def test_what_looks_like_a_loss_scale(tmp_path):
   for to in ("saver", "fp32"):
     result = checkpoint.convert(source, tmp_path / to, to)
     assert not result.renamed and not result.dropped and not result.added
-  own = {"loss_scale": 2.0, "good_steps_1": 3, "bad_steps": 4}
-  source = save(tmp_path, "w", **_SCALE, **own)
-  with pytest.raises(
-    checkpoint.CheckpointError, match="--map good_steps_1=good_steps_1"
-  ):
-    checkpoint.convert(source, tmp_path / "a", "fp32")
-  result = checkpoint.convert(
-    source, tmp_path / "a", "fp32", mapping={"loss_scale": "loss_scale"}
-  )
-  assert result.written.keys() == {"w", *own}
+  source = save(tmp_path, current_loss_scale=8.0)
+  result = checkpoint.convert(source, tmp_path / "one", "saver", reset=True)
+  assert set(result.changed) == {"current_loss_scale", "good_steps"}
 
 
 @pytest.mark.any_release
@@ -318,31 +298,15 @@ def test_loss_scales_of_both_apis(scope, tmp_path):
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("own", ["good_steps_1", "loss_scale_1"])
-@pytest.mark.parametrize("to", ["saver", "saver-v2", "fp32"])
-def test_a_loss_scale_beside_the_users_own(own, to, tmp_path):
-  """Checks that nothing is converted by half."""
-  values = {"loss_scale": 4.0, "good_steps": np.int32(3)}
-  values |= {"bad_steps": np.int32(0)}
-  values[own] = values[own[:-2]]
-  source = save(tmp_path, "w", "cond/beta1_power", "cond/beta2_power", **values)
-  with pytest.raises(checkpoint.CheckpointError, match="the program's own"):
-    checkpoint.convert(source, tmp_path / "new", to)
-  assert not list(tmp_path.glob("new*"))
-  result = checkpoint.convert(source, tmp_path / "new", to, mapping={own: own})
-  kept = {} if to == "fp32" else {"current_loss_scale", "good_steps"}
-  powers = {n for n in result.written if names.is_power(n)}
-  assert result.written.keys() == {"w", own, *kept, *powers}
-  assert result.written[own].dtype == ("int32" if "good" in own else "float32")
-
-
-@pytest.mark.any_release
 def test_no_dynamic_loss_scale(tmp_path):
   source = save(tmp_path, "w", "beta1_power", "beta2_power", loss_scale=3.0)
   result = checkpoint.convert(source, tmp_path / "a", "contrib")
   assert not result.renamed and "--map" in result.notes[0]
   result = checkpoint.convert(source, tmp_path / "b", "saver", reset=True)
-  assert result.written.keys() > {"loss_scale", "current_loss_scale"}
+  added = {"current_loss_scale", "good_steps"}
+  assert set(result.changed) == added
+  assert result.written.keys() > {"loss_scale", *added}
+  assert [*result.renamed] == [f"cond_1/beta{i}_power" for i in (1, 2)]
   with pytest.raises(checkpoint.CheckpointError, match="of its own"):
     checkpoint.convert(source, tmp_path / "c", "contrib", reset=True)
 
@@ -393,20 +357,19 @@ def test_a_mapping_keeps_what_it_names(tmp_path):
       source, tmp_path / to, to, mapping={name: name for name in values}
     )
     assert contents(tmp_path / to) == contents(source)
+  with pytest.raises(checkpoint.CheckpointError, match="do not tell"):
+    checkpoint.convert(source, tmp_path / "set", "saver", set_loss_scale=8)
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize(("scope", "to"), [("", "saver"), ("s/", "contrib")])
-def test_a_loss_scale_is_added(scope, to, tmp_path):
-  powers = [f"{scope}beta{i}_power" for i in (1, 2)]
-  source = save(tmp_path, "w", *powers)
-  cond = {"saver": "cond_1", "contrib": "cond"}[to]
-  mapping = {f"{scope}{cond}/beta1_power": powers[0]} if scope else {}
-  if scope:  # The optimizer there may have no loss scale.
-    with pytest.raises(checkpoint.CheckpointError, match="do not tell"):
-      checkpoint.convert(source, tmp_path / "new", to, reset=True)
-  result = checkpoint.convert(
-    source, tmp_path / "new", to, reset=True, mapping=mapping
+def test_a_loss_scale_is_added_to_a_scope(tmp_path):
+  """Checks that the caller must say that the optimizer there has it."""
+  source = save(tmp_path, "w", "s/beta1_power", "s/beta2_power")
+  convert = functools.partial(
+    checkpoint.convert, source, tmp_path / "new", "contrib", reset=True
   )
+  with pytest.raises(checkpoint.CheckpointError, match="do not tell"):
+    convert()
+  result = convert(mapping={"s/cond/beta1_power": "s/beta1_power"})
   assert "good_steps" in result.changed
-  assert [*result.renamed] == [f"{scope}{cond}/beta{i}_power" for i in (1, 2)]
+  assert [*result.renamed] == [f"s/cond/beta{i}_power" for i in (1, 2)]

@@ -9,7 +9,11 @@ import sys
 import helpers
 import numpy as np
 import pytest
+from saved_graphs import adam_on
+from saved_graphs import dynamic
+from saved_graphs import save
 from saved_graphs import save_tensors
+from saved_graphs import variable
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
@@ -17,11 +21,6 @@ from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.keras import _keras2
 
 tf1 = tf.compat.v1
-_GOLDENS = sorted(
-  str(path.parent.relative_to(helpers.GOLDENS))
-  for path in helpers.GOLDENS.glob("tf-*/*/expected.json")
-)
-assert len(_GOLDENS) >= 40
 _INNER = {
   "adam": "Adam",
   "momentum": "Momentum",
@@ -30,13 +29,7 @@ _INNER = {
 }
 
 
-def golden(name):
-  folder = helpers.GOLDENS / name
-  return folder, json.loads((folder / "expected.json").read_text())
-
-
-def of(case):
-  return [name for name in _GOLDENS if f"/{case}_" in name]
+of = helpers.list_goldens
 
 
 def assert_state(description, expected):
@@ -53,7 +46,7 @@ def assert_state(description, expected):
 
 @pytest.mark.parametrize("name", of("session"))
 def test_session_by_name(name):
-  folder, expected = golden(name)
+  folder, expected = helpers.GOLDENS / name, helpers.expected_of(name)
   d = checkpoint.describe(folder)
   assert d.kind == "saver" and d.checked
   assert d.path == tf1.train.latest_checkpoint(str(folder))
@@ -83,15 +76,11 @@ def is_old(name):
 @pytest.mark.any_release
 @pytest.mark.parametrize(
   "name",
-  [
-    *of("session"),
-    *of("contrib"),
-    *(n for n in of("keras") if "policy" not in n),
-  ],
+  [n for n in of("session", "contrib", "keras") if "policy" not in n],
 )
 def test_objects_and_contrib(name):
   """Checks what is in an object graph, or in a checkpoint of tf.contrib."""
-  folder, expected = golden(name)
+  folder, expected = helpers.GOLDENS / name, helpers.expected_of(name)
   is_fixed = expected["kind"] == "fixed"
   if "contrib" in name:
     d = checkpoint.describe(folder)
@@ -114,7 +103,7 @@ def test_objects_and_contrib(name):
   "name", [name for name in of("keras") if "policy" in name]
 )
 def test_keras_models(name):
-  folder, expected = golden(name)
+  folder, expected = helpers.GOLDENS / name, helpers.expected_of(name)
   api = "Keras <=2.2" if is_old(name) else "Keras 2.3+"
   forms = {"object": checkpoint.describe(folder / "weights" / "ckpt")}
   if (folder / "saved_model").exists():
@@ -128,51 +117,28 @@ def test_keras_models(name):
     assert (state.value, state.good_steps) == (expected["loss_scale"], 0)
 
 
-def make_gan(mode_v2):
-  """Builds a generator and a discriminator, each with its own loss scale."""
-  with helpers.control_flow(mode_v2), tf.Graph().as_default() as graph:
-    for scope, value in (("gen", 8.0), ("disc", 64.0)):
-      with tf1.variable_scope(scope):
-        w = tf1.get_variable("w", [2], use_resource=True)
-        opt = helpers.OWN.MixedPrecisionLossScaleOptimizer(
-          tf1.train.AdamOptimizer(0.1), helpers.OWN.DynamicLossScale(value)
-        )
-        opt.minimize(tf.reduce_sum(w), var_list=[w])
-    saver = tf1.train.Saver()
-  return graph, saver
+@pytest.mark.parametrize("v2", [False, True])
+def test_several_loss_scales(v2, tmp_path):
+  """Checks loss scales in scopes, and several in one scope."""
 
+  def build():
+    adam_on(["gen", "disc"])
+    for value in (2.0, 4.0):
+      dynamic(value)
+    variable("current_loss_scale_again", [1.0])
 
-@pytest.mark.parametrize("mode_v2", [False, True])
-def test_several_loss_scales(mode_v2, tmp_path):
-  graph, saver = make_gan(mode_v2)
-  with tf1.Session(graph=graph) as session:
-    with graph.as_default():
-      session.run(tf1.global_variables_initializer())
-    path = saver.save(session, str(tmp_path / "gan"), 7)
+  with helpers.control_flow(v2):
+    path = save(tmp_path, build, "model-7")
   d = checkpoint.describe(tmp_path)
-  assert {s.names[0]: s.value for s in d.loss_scales} == {
-    "gen/current_loss_scale": 8.0,
-    "disc/current_loss_scale": 64.0,
+  assert {s.names: s.value for s in d.loss_scales} == {
+    ("gen/current_loss_scale", "gen/good_steps"): 8.0,
+    ("disc/current_loss_scale", "disc/good_steps"): 16.0,
+    ("current_loss_scale", "good_steps"): 2.0,
+    ("current_loss_scale_1", "good_steps_1"): 4.0,
   }
-  assert d.control_flow == ("v2" if mode_v2 else "v1")
+  assert d.control_flow == ("v2" if v2 else "v1")
   assert d.step == 7  # From the file's name: no global step was saved.
   assert d == checkpoint.describe(path)
-
-
-@pytest.mark.any_release
-def test_several_in_a_scope(tmp_path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    for value in (2.0, 4.0, 8.0):
-      helpers.OWN.DynamicLossScale(value)
-    tf1.get_variable("current_loss_scale_again", [3])
-    session.run(tf1.global_variables_initializer())
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
-  d = checkpoint.describe(path)
-  assert [(s.value, s.names[1]) for s in d.loss_scales] == [
-    (2.0, "good_steps"),
-    (4.0, "good_steps_1"),
-    (8.0, "good_steps_2"),
-  ]
 
 
 @pytest.mark.parametrize(
@@ -180,26 +146,21 @@ def test_several_in_a_scope(tmp_path):
   [("legacy", "Keras 2.3+"), ("newer", "Keras 2.11+"), ("3", "Keras 3")],
 )
 def test_todays_keras(generation, api, tmp_path):
-  w = tf.Variable([1.0])
   if generation == "3":
     keras = pytest.importorskip("keras", "3")
-    wrap, optimizers = keras.optimizers.LossScaleOptimizer, keras.optimizers
+    wrap = keras.optimizers.LossScaleOptimizer
   else:
     keras = _keras2.keras
-    wrap, optimizers = (
-      keras.mixed_precision.LossScaleOptimizer,
-      {
-        "legacy": keras.optimizers.legacy,
-        "newer": keras.optimizers,
-      }[generation],
-    )
-  optimizer = wrap(optimizers.Adam(0.01))
+    wrap = keras.mixed_precision.LossScaleOptimizer
+  is_legacy = generation == "legacy"
+  home = keras.optimizers.legacy if is_legacy else keras.optimizers
+  w, optimizer = tf.Variable([1.0]), wrap(home.Adam(0.01))
   for _ in range(2):
     optimizer.apply_gradients([(tf.ones([1]), w)])
   saved = tf.train.Checkpoint(w=w, optimizer=optimizer)
   d = checkpoint.describe(saved.write(str(tmp_path / "ckpt")))
   # Newer optimizers have no slots in the object graph.
-  inner = "Adam" if generation == "legacy" else None
+  inner = "Adam" if is_legacy else None
   assert (d.kind, d.api, d.inner_optimizer) == ("object", api, inner)
   (state,) = d.loss_scales
   assert state.good_steps == 2 and d.step == 2
@@ -283,11 +244,8 @@ def test_inspect_in_json(capsys):
 
 @pytest.mark.any_release
 def test_a_scale_that_has_run_away(tmp_path, capsys):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    scale = helpers.OWN.DynamicLossScale(8.0)
-    session.run(scale._current_loss_scale.assign(float("inf")))
-    session.run(scale._num_good_steps.initializer)
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  values = {"current_loss_scale": float("inf"), "good_steps": np.int64(0)}
+  path = save_tensors(tmp_path, values)
   advice = checkpoint.describe(path).advice
   command = advice.partition("tf-lossscale ")[2].split()
   assert command[1] == path and command[-1] == "--reset"

@@ -18,23 +18,6 @@ tf1 = tf.compat.v1
 _SPECS = (Spec((3,)), Spec((4, 2), kind="sparse"))
 
 
-def cases():
-  """Returns (mode, optimizer, loss scale) triples.
-
-  Adam and momentum meet every mode that names variables differently. Other
-  optimizers add no more than slots of other names, on which all releases of
-  TensorFlow 2 agree: each meets eager mode or a graph. Two rows are enough for
-  `tf.function`, which names variables as eager code does.
-  """
-  found = [("function", "adam", "dynamic"), ("function", "momentum", "fixed")]
-  for i, mode in enumerate(["graph_v1", "graph_v2", "eager"]):
-    for j, inner in enumerate(INNER):
-      loss_scale = "fixed" if (i + j) % 4 == 3 else "dynamic"
-      if inner in ("adam", "momentum") or (i + j) % 3 == 0:
-        found.append((mode, inner, loss_scale))
-  return found
-
-
 def make_trainer(module, mode, inner="adam", loss_scale="dynamic", **kwargs):
   """Returns a trainer whose optimizer is wrapped by the class of `module`."""
 
@@ -134,28 +117,16 @@ def check_exchange(mode, inner, loss_scale, folder, **kwargs):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("mode", "inner", "loss_scale"), cases())
+@pytest.mark.parametrize(
+  ("mode", "inner", "loss_scale"),
+  helpers.pairs(helpers.MODES, ["adam", "momentum"], ["dynamic", "fixed"]),
+)
 def test_exchange(mode, inner, loss_scale, tmp_path):
   check_exchange(mode, inner, loss_scale, tmp_path)
 
 
 def test_ref_variables(tmp_path):
   check_exchange("graph_v1", "adam", "dynamic", tmp_path, use_resource=False)
-
-
-def test_keys_are_tensorflows(tmp_path):
-  keys = []
-  for i, module in enumerate((OWN, tfl)):
-    with make_trainer(module, "eager") as t:
-      run(t, 1.0)
-      checkpoint = tf.train.Checkpoint(**objects_of(t))
-      path = checkpoint.save(str(tmp_path / str(i)))
-    keys.append([name for name, _ in tf.train.list_variables(path)])
-  assert keys[0] == keys[1]
-  assert (
-    "v0/.OPTIMIZER_SLOT/optimizer/base_optimizer/m/.ATTRIBUTES/VARIABLE_VALUE"
-    in keys[1]
-  )
 
 
 def test_deferred_slots_and_weights(tmp_path):
@@ -168,9 +139,3 @@ def test_deferred_slots_and_weights(tmp_path):
     run(t, 0.25, 0.5, 0.75, 1.0)
     status.assert_consumed()
     helpers.assert_same_state(t.state(), program.later)
-
-
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_slots_are_listed_to_people_all_the_same(mode):
-  with make_trainer(tfl, mode) as t:
-    assert t.opt.get_slot_names() == ["m", "v"]

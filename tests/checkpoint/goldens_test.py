@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that training goes on from a golden as an old release went on."""
 
-import json
-
 import checkpoint_runner
 import helpers
 import numpy as np
 import pytest
 
-_GOLDENS = sorted(
-  str(path.parent.relative_to(helpers.GOLDENS))
-  for case in ("session", "contrib")
-  for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
-)
+_GOLDENS = helpers.list_goldens("session", "contrib")
 _IN_BOTH = {
   "tf-1.15.5/contrib_exponential",
   "tf-1.15.5/session_dynamic_adam",
@@ -72,12 +66,6 @@ def check_report(way, report, expected):
     assert other <= last_parts(report["bridged"])
 
 
-def expected_of(golden):
-  """Returns the recorded steps of the release that wrote a golden."""
-  path = helpers.GOLDENS / golden / "expected.json"
-  return json.loads(path.read_text())
-
-
 def groups():
   """Returns (behavior, is_main) -> goldens; one process restores each group.
 
@@ -88,7 +76,7 @@ def groups():
   """
   found = {}
   for golden in _GOLDENS:
-    own = "v2" if expected_of(golden).get("v2_behavior") else "v1"
+    own = "v2" if helpers.expected_of(golden).get("v2_behavior") else "v1"
     behaviors = {"v1", "v2"} if golden in _IN_BOTH else {"v1", "v2"} - {own}
     is_main = golden in checkpoint_runner.IN_EVERY_WAY | _IN_BOTH
     for behavior in sorted(behaviors):  # All workers need one order.
@@ -119,7 +107,7 @@ def test_trains_on_as_recorded(golden, behavior, goldens, tmp_path_factory):
     tmp_path_factory, _RUNNER, behavior, *paths, timeout=600
   )
   results = helpers.parse_json(output)[str(helpers.GOLDENS / golden)]
-  expected = expected_of(golden)
+  expected = helpers.expected_of(golden)
   is_full = golden in checkpoint_runner.IN_EVERY_WAY
   assert len(results) >= (9 if is_full else 4), list(results)
   for way, result in results.items():

@@ -5,6 +5,7 @@ import ast
 import re
 import shlex
 
+import numpy as np
 import pytest
 import role_programs
 from role_programs import GAN
@@ -24,46 +25,31 @@ _folder_of_programs = role_programs.folder_of_programs
 NUMBERS = [("s10", "dynamic"), ("s2", "dynamic")]
 
 
-def test_the_mapping_decides(tmp_path):
-  path, values = save_program(tmp_path, GAN, False, meta=False)
-  with pytest.raises(checkpoint.CheckpointError) as error:
-    restore_program(path, [("", "dynamic"), ("", "dynamic")], True)
-  mapping = {
-    "current_loss_scale": "train_gen/current_loss_scale",
-    "current_loss_scale_1": "train_disc/current_loss_scale",
-  }
-  for i, scope in ((0, "train_gen"), (1, "train_disc")):
-    for power in ("beta1_power", "beta2_power"):
-      here = power + "_1" * i
-      assert here in str(error.value)
-      assert f"{scope}/cond_1/{power}" in str(error.value)
-      mapping[here] = f"{scope}/cond_1/{power}"
-  found, report = restore_program(
-    path, [("", "dynamic"), ("", "dynamic")], True, mapping=mapping
-  )
-  assert found == values
-  assert "mapping" in report.proofs["beta1_power_1"]
-  assert report.bridged["good_steps"] == "train_gen/good_steps"
-
-
 @pytest.mark.any_release
 @pytest.mark.parametrize(
-  ("scope", "v2"),
-  # To a program in v2, numbers do not show the order within a scope.
-  [("", False), ("", True), ("net/", True)],
+  ("there", "here", "v2"),
+  [
+    ([("", "dynamic")] * 3, [("", "dynamic")] * 3, False),
+    # To a program in v2, numbers do not show the order within a scope.
+    ([("", "dynamic")] * 3, [("", "dynamic")] * 3, True),
+    ([("net/", "dynamic")] * 3, [("net/", "dynamic")] * 3, True),
+    # These have a count more.
+    ([("", "dynamic")] * 2, [("", "contrib")] * 2, True),
+  ],
+  ids=["to_v2", "to_v1", "in_a_scope", "to_contrib"],
 )
-def test_the_mapping_of_an_error_can_be_pasted(scope, v2, tmp_path):
+def test_the_mapping_of_an_error_can_be_pasted(there, here, v2, tmp_path):
   """Checks that its pairs are right if the order of creation is the same."""
-  optimizers = [(scope, "dynamic")] * 3
-  path, values = save_program(tmp_path, optimizers, v2)
+  path, values = save_program(tmp_path, there, v2)
   with pytest.raises(checkpoint.CheckpointError) as error:
-    restore_program(path, optimizers, not v2)
+    restore_program(path, here, not v2)
   text = str(error.value)
   assert "\n" not in text and "same_order=True (--same-order)" in text
   mapping = ast.literal_eval(re.search(r"mapping=(\{.*?\})", text)[1])
   for wishes in ({"mapping": mapping}, {"same_order": True}):
-    found, _ = restore_program(path, optimizers, not v2, **wishes)
-    assert found == values
+    found, _ = restore_program(path, here, not v2, **wishes)
+    assert found.items() >= values.items()
+    assert all(found[role] == 0 for role in found.keys() - values.keys())
   words = shlex.split(text[text.index("--map") : text.index("; that is")])
   assert words[::2] == ["--map"] * len(mapping)
   assert words[1::2] == [f"{a}={b}" for a, b in mapping.items()]
@@ -72,11 +58,19 @@ def test_the_mapping_of_an_error_can_be_pasted(scope, v2, tmp_path):
 @pytest.mark.any_release
 @pytest.mark.parametrize("same_order", [False, True])
 def test_names_do_not_show_an_order_across_scopes(same_order, tmp_path):
-  path, _ = save_program(tmp_path, GAN, False)
+  path, values = save_program(tmp_path, GAN, False)
   with pytest.raises(checkpoint.CheckpointError) as error:
     restore_program(path, GAN, True, same_order=same_order)
   assert "'beta1_power': ..." in str(error.value)
   assert "names do not show the order" in str(error.value)
+  mapping = {}
+  for i, (scope, _) in enumerate(GAN):
+    for power in ("beta1_power", "beta2_power"):
+      assert f"{scope}/cond_1/{power}" in str(error.value)
+      mapping[power + "_1" * i] = f"{scope}/cond_1/{power}"
+  found, report = restore_program(path, GAN, True, mapping=mapping)
+  assert found == values
+  assert "mapping" in report.proofs["beta1_power_1"]
 
 
 @pytest.mark.any_release
@@ -89,44 +83,20 @@ def test_one_of_several_scopes(tmp_path):
     restore_program(path, [("", "dynamic")], True)
 
 
-@pytest.mark.any_release
-def test_other_optimizers_have_a_claim(tmp_path):
-  """Checks that a restore of one variable counts the program's others."""
-  path, _ = save_program(tmp_path, [("", "dynamic")] * 2, False)
-  program = get_program([("", "dynamic")] * 2, True)
-  for i in range(2):
-    chosen = [program.variables[i, "beta1"]]
-    with pytest.raises(checkpoint.CheckpointError, match="names do not tell"):
-      program.restore(path, variables=chosen)
-
-
 def test_a_loss_scale_of_another_system(tmp_path):
   """Checks a scale without a name, float32 masters and their slots."""
   master = "optim/FP32-master-copy/w"
-  with tf.Graph().as_default(), tf1.Session() as session:
-    tf1.get_variable("w", initializer=tf.constant([1.0], tf.float16))
-    tf1.get_variable(master, initializer=[1.0001])
-    tf1.get_variable(f"optim/{master}/Momentum", initializer=[0.25])
-    with tf1.name_scope("optim/"):
-      for value, dtype in ((12, "int64"), (7, "int64"), (4096.0, "float32")):
-        tf1.Variable(tf.constant(value, dtype), trainable=False)
-    session.run(tf1.global_variables_initializer())
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  values = {"w": np.float16([1.0]), master: [1.0001]}
+  values |= {f"optim/{master}/Momentum": [0.25], "optim/Variable_2": 4096.0}
+  path = save_tensors(tmp_path, values)
   with tf.Graph().as_default(), tf1.Session() as session:
     w = tf1.get_variable("w", [1])
     momentum = tf1.train.MomentumOptimizer(0.1, 0.9)
     scale = tfl.DynamicLossScale(2.0)
     tfl.MixedPrecisionLossScaleOptimizer(momentum, scale).minimize(w * w)
-    report = checkpoint.restore(
-      session,
-      path,
-      mapping={
-        "current_loss_scale": "optim/Variable_2",
-        "good_steps": None,
-        "w": master,
-        "w/Momentum": f"optim/{master}/Momentum",
-      },
-    )
+    mapping = {"current_loss_scale": "optim/Variable_2", "good_steps": None}
+    mapping |= {"w": master, "w/Momentum": f"optim/{master}/Momentum"}
+    report = checkpoint.restore(session, path, mapping=mapping)
     slot = momentum.get_slot(w, "momentum")
     values = [float(v) for v in session.run([scale(), w[0], slot[0]])]
   assert values == [4096.0, pytest.approx(1.0001), 0.25]
@@ -135,29 +105,30 @@ def test_a_loss_scale_of_another_system(tmp_path):
 
 @pytest.mark.any_release
 @pytest.mark.parametrize(
-  ("mapping", "what"),
+  ("mapping", "parts", "what"),
   [
-    ({"w": "w0"}, "'w'.*nearest: .*no variable"),
-    ({"w0": "v0"}, "'v0'.*not in the checkpoint"),
+    ({"w": "w0"}, "all", "'w'.*nearest: .*no variable"),
+    ({"w0": "v0"}, "all", "'v0'.*not in the checkpoint"),
+    ([("a", "b")], "all", "mapping must be a dict from"),
+    ([], "all", "mapping must be a dict from"),
+    ("ab", "all", "mapping must be a dict from"),
+    ({"a": 1}, "all", "mapping must be a dict from"),
+    *(
+      ({name: key}, parts, f"names '{name}', which what='{parts}' leaves out")
+      for key in ("beta2_power", None)
+      for parts, name in (
+        ("weights", "current_loss_scale"),
+        ("weights", "beta1_power"),
+        ("all_but_optimizer", "beta1_power"),
+      )
+    ),
   ],
 )
-def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
-  path, _ = save_program(tmp_path, GAN, False)
+def test_mistakes(mapping, parts, what, tmp_path):
+  path, _ = save_program(tmp_path, [("", "dynamic")], True)
+  program = get_program([("", "dynamic")], True)
   with pytest.raises(ValueError, match=what):
-    restore_program(path, GAN, False, mapping=mapping)
-
-
-def test_the_printed_mapping_can_be_pasted(tmp_path):
-  """Checks loss scales of tf.contrib, which have a count more than ours."""
-  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
-  there = [("", "contrib")] * 2
-  with pytest.raises(checkpoint.CheckpointError) as error:
-    restore_program(path, there, False)
-  shown = re.search(r"mapping=(\{.*?\})", str(error.value))
-  mapping = ast.literal_eval(shown[1])
-  found, _ = restore_program(path, there, False, mapping=mapping)
-  assert found.items() >= values.items()
-  assert [found[i, "bad_steps"] for i in (0, 1)] == [0, 0]
+    program.restore(path, what=parts, mapping=mapping)
 
 
 @pytest.mark.parametrize(
@@ -176,30 +147,30 @@ def test_some_variables_of_an_optimizer(optimizers, v2, tmp_path):
     found, _ = program.restore(path, variables=[*chosen.values()])
     for role, value in found.items():
       assert value == (values[role] if role in chosen else -1), role
+  path, _ = save_program(tmp_path, [("", "dynamic")] * 2, False)
+  program = get_program([("", "dynamic")] * 2, True)
+  with pytest.raises(checkpoint.CheckpointError, match="names do not tell"):
+    program.restore(path, variables=[program.variables[0, "beta1"]])
 
 
 @pytest.mark.any_release
-def test_a_mapping_against_the_names(tmp_path):
-  """Checks that the mapping wins, and decides about both loss scales."""
-  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
-  crossed = {"good_steps": "good_steps_1"}
+@pytest.mark.parametrize(
+  ("name", "roles"),
+  [
+    ("good_steps", ("loss_scale", "good_steps")),
+    ("beta1_power", ("beta1", "beta2")),
+  ],
+)
+def test_a_mapping_against_the_names(name, roles, tmp_path):
+  """Checks that it decides, also about the rest of both optimizers."""
+  optimizers = [("", "dynamic")] * 2
+  path, values = save_program(tmp_path, optimizers, True)
   found, _ = restore_program(
-    path, [("", "dynamic")] * 2, False, mapping=crossed
+    path, optimizers, True, mapping={name: f"{name}_1"}
   )
   for i in range(2):
-    for what in ("loss_scale", "good_steps"):
-      assert found[i, what] == values[1 - i, what]
-
-
-@pytest.mark.any_release
-def test_a_mapping_of_one_power_is_of_both(tmp_path):
-  path, values = save_program(tmp_path, [("", "none")] * 2, True, meta=False)
-  found, _ = restore_program(
-    path, [("", "none")] * 2, True, mapping={"beta1_power": "beta1_power_1"}
-  )
-  for i in range(2):
-    for power in ("beta1", "beta2"):
-      assert found[i, power] == values[1 - i, power]
+    for role in roles:
+      assert found[i, role] == values[1 - i, role]
 
 
 @pytest.mark.any_release
@@ -257,48 +228,6 @@ def test_names_that_need_escapes(name, text, tmp_path):
   assert cli.main(command) == 0
   made = Checkpoint(new)
   assert made.read_scalar("b=") == 7 and made.read_scalar(name) == 8
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize(
-  ("text", "what"),
-  [("a", "HERE=THERE"), ("=a", "HERE=THERE"), ("nope=no", "'no'")],
-)
-def test_mistakes_in_maps(text, what, tmp_path, capsys):
-  path, _ = save_program(tmp_path, GAN, False)
-  with pytest.raises(SystemExit) as exit_:
-    new = str(tmp_path / "new")
-    cli.main(["convert", path, new, "--to=saver-v2", f"--map={text}"])
-  assert exit_.value.code == 2
-  (line,) = capsys.readouterr().err.splitlines()
-  assert what in line
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize(
-  ("what", "name"),
-  [
-    ("weights", "current_loss_scale"),
-    ("weights", "beta1_power"),
-    ("all_but_optimizer", "beta1_power"),
-  ],
-)
-@pytest.mark.parametrize("key", ["beta2_power", None])
-def test_a_mapping_of_what_is_left_out(what, name, key, tmp_path):
-  path, _ = save_program(tmp_path, [("", "dynamic")], True)
-  program = get_program([("", "dynamic")], True)
-  with pytest.raises(
-    ValueError, match=f"mapping names '{name}', which what='{what}' leaves out"
-  ):
-    program.restore(path, what=what, mapping={name: key})
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("mapping", [[("a", "b")], [], "ab", {"a": 1}])
-def test_a_mapping_of_other_kinds(mapping, tmp_path):
-  path, _ = save_program(tmp_path, GAN, False)
-  with pytest.raises(ValueError, match="mapping must be a dict from"):
-    restore_program(path, GAN, False, mapping=mapping)
 
 
 @pytest.mark.any_release

@@ -42,28 +42,20 @@ def test_the_same_program(program):
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("to", ["saver", "saver-v2", "contrib", "fp32"])
-@pytest.mark.parametrize("program", _PROGRAMS)
-def test_conversions_are_right_or_refused(program, to, tmp_path):
-  path, new = str(_FOLDER / program / "model.ckpt"), str(tmp_path / "new")
-  expected = _CONVERSIONS[program][to]
-  try:
-    done = checkpoint.convert(path, new, to)
-  except checkpoint.CheckpointError as error:
-    assert "names do not tell which of" in str(error)
-    assert "mapping={" in str(error) and "--map" in str(error)
-    return
-  assert done.renamed == expected
-
-
-def test_most_conversions_are_right(tmp_path):
-  """Checks that not all of them are refused."""
+@pytest.mark.parametrize(
+  ("to", "least"), [("saver", 5), ("saver-v2", 1), ("contrib", 1), ("fp32", 5)]
+)
+def test_conversions_are_right_or_refused(to, least, tmp_path):
+  """Checks also that not all of them are refused."""
   right = 0
-  for program, to in ((p, to) for p in _PROGRAMS for to in ("saver", "fp32")):
+  for program in _PROGRAMS:
     path = str(_FOLDER / program / "model.ckpt")
     try:
-      checkpoint.convert(path, tmp_path / f"{program}-{to}", to)
-      right += 1
-    except checkpoint.CheckpointError:
-      pass
-  assert right >= 10, right
+      done = checkpoint.convert(path, tmp_path / program, to)
+    except checkpoint.CheckpointError as error:
+      assert "names do not tell which of" in str(error)
+      assert "mapping={" in str(error) and "--map" in str(error)
+      continue
+    assert done.renamed == _CONVERSIONS[program][to], program
+    right += 1
+  assert right >= least

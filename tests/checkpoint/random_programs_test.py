@@ -2,7 +2,8 @@
 """Tests restores of random programs into other variants of the programs.
 
 A program has one to three optimizers. Its variants have other control flow, no
-loss scales, or those of the other API. Each variable gets the value of the
+loss scales, or those of the other API. Some programs have variables of their
+own, named like a loss scale's. Each variable gets the value of the
 variable that has its role in the saved program, or there is an error, and then
 nothing is assigned. All programs that were ever tried:
 
@@ -24,40 +25,22 @@ tf1 = tf.compat.v1
 _folder_of_programs = role_programs.folder_of_programs
 _CHUNK = 25
 _PROGRAMS = int(os.environ.get("RESTORED_PROGRAMS", 100))
-_INNER = {
-  "adam": lambda: tf1.train.AdamOptimizer(0.1),
-  "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
-  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5),
-  "descent": lambda: tf1.train.GradientDescentOptimizer(0.1),
-}
 _SWAPPED = {"dynamic": "contrib", "contrib": "dynamic"}
 
 
 def draw(rng):
-  """Draws the optimizers of a program, and whether they share a weight."""
+  """Draws the arguments of `role_programs.build`."""
   optimizers = [
     (
-      rng.choice(["adam", "adam", "adam", *_INNER]),
+      rng.choice(["adam", "adam", "adam", *role_programs.INNER]),
       rng.choice(["", "", "gen/", "disc/", "cond/"]),
       rng.choice(["plain", "dynamic", "dynamic", "contrib"]),
     )
     for _ in range(rng.randrange(1, 4))
   ]
-  return optimizers, rng.random() < 0.3, rng.random() < 0.7
-
-
-def build(optimizers, is_shared, resource):
-  """Builds a program; returns role -> variable."""
-  found = {}
-  for i, (inner, scope, kind) in enumerate(optimizers):
-    w = found.get((0, "w")) if is_shared else None
-    if w is None:
-      w = tf1.get_variable(f"w{i}", [2], use_resource=resource)
-      found[i, "w"] = w
-    with tf1.name_scope(scope or None):
-      made = role_programs.minimize(_INNER[inner](), kind, w)
-    found.update({(i, use): variable for use, variable in made.items()})
-  return found
+  is_shared, resource = rng.random() < 0.3, rng.random() < 0.7
+  users = rng.choice(["none", "none", "none", "before", "after"])
+  return optimizers, is_shared, resource, users
 
 
 def make_variants(optimizers):
@@ -89,11 +72,12 @@ def run(seed, folder):
     Whether names told which variable is which.
   """
   rng = random.Random(seed)
-  optimizers, is_shared, resource = draw(rng)
+  optimizers, is_shared, resource, users = draw(rng)
   flows = [False, True] if resource else [False]
   programs = {
     (variant, v2): Program(
-      lambda made=made: build(made, is_shared, resource), v2
+      lambda made=made: role_programs.build(made, is_shared, resource, users),
+      v2,
     )
     for variant, made in make_variants(optimizers).items()
     for v2 in flows

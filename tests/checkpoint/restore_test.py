@@ -10,6 +10,7 @@ import saved_graphs
 from saved_graphs import adam_on
 from saved_graphs import dynamic
 from saved_graphs import save
+from saved_graphs import save_tensors
 from saved_graphs import variable
 import tensorflow as tf
 
@@ -21,7 +22,7 @@ tf1 = tf.compat.v1
 path = saved_graphs.path
 
 
-def test_a_variable_that_is_not_there(path):
+def test_variables_that_are_not_there(path):
   with tf.Graph().as_default(), tf1.Session() as session:
     kernel = variable("dense/kernel", [5, 5])
     variable("dense/kernels", [1, 1])
@@ -34,11 +35,7 @@ def test_a_variable_that_is_not_there(path):
     assert "nothing was restored" in message and "\n" not in message
     assert session.run(kernel).tolist() == [5, 5]
     assert session.run(scale()) == 2.0
-
-
-def test_much_that_is_not_there(path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    for i in range(40):
+    for i in range(39):
       variable(f"layer{i}/w", [1.0])
     with pytest.raises(checkpoint.CheckpointError) as error:
       checkpoint.restore(session, path)
@@ -60,43 +57,44 @@ def test_the_report(path):
   with tf.Graph().as_default(), tf1.Session() as session:
     variable("dense/kernel", [5, 5])
     report = checkpoint.restore(session, path)
+    for kwargs, why in (
+      ({"mapping": {"dense/kernel": None}}, "restored: it is mapped to None"),
+      ({"variables": []}, "restored: no variables were given"),
+    ):
+      with pytest.raises(checkpoint.CheckpointError, match=why):
+        checkpoint.restore(session, path, **kwargs)
   assert report.restored == {"dense/kernel": "dense/kernel"}
   assert report.unused == ("current_loss_scale", "good_steps")
   assert "1 restored" in str(report) and "good_steps unused" in str(report)
 
 
-def test_weights_alone(tmp_path):
-  path = save(tmp_path, lambda: (adam_on(["net"]), step()))
-  with tf.Graph().as_default(), tf1.Session() as session:
-    adam_on(["net"], what=lambda opt, i: tf1.train.MomentumOptimizer(1.0, 0.9))
-    tf1.train.get_or_create_global_step()
-    report = checkpoint.restore(session, path, what="weights")
-    assert list(report.restored) == ["net/w"]
-    assert set(report.initialized) == {"net/net/w/Momentum", "global_step"}
-    assert not session.run(tf1.report_uninitialized_variables()).size
-
-
-def step():
-  tf1.train.get_or_create_global_step(tf1.get_default_graph())
-
-
 def test_another_optimizer(tmp_path):
-  path = save(tmp_path, lambda: (adam_on(["net"]), step()))
+  """Checks restores of weights alone, and of all but the optimizer's."""
+
+  def step():
+    tf1.train.get_or_create_global_step(tf1.get_default_graph())
 
   def momentum(opt, i):
     del opt, i
     inner = tf1.train.MomentumOptimizer(1.0, 0.9)
     return tfl.MixedPrecisionLossScaleOptimizer(inner, dynamic(2.0))
 
+  path = save(tmp_path, lambda: (adam_on(["net"]), step()))
+  state = {"net/current_loss_scale", "net/good_steps"}
   with tf.Graph().as_default(), tf1.Session() as session:
     adam_on(["net"], what=momentum)
-    tf1.train.get_or_create_global_step()
+    step()
     with pytest.raises(checkpoint.CheckpointError, match="Momentum"):
       checkpoint.restore(session, path)
-    report = checkpoint.restore(session, path, what="all_but_optimizer")
-    assert set(report.initialized) == {"net/net/w/Momentum"}
-    scale = [v for v in tf1.global_variables() if "loss_scale" in v.op.name]
-    assert session.run(scale) == [8.0]
+    (scale,) = (v for v in tf1.global_variables() if "loss_s" in v.op.name)
+    for what, value, initialized in (
+      ("all_but_optimizer", 8.0, {"net/net/w/Momentum"}),
+      ("weights", 2.0, {"net/net/w/Momentum", "global_step"} | state),
+    ):
+      report = checkpoint.restore(session, path, what=what)
+      assert set(report.initialized) == initialized
+      assert not session.run(tf1.report_uninitialized_variables()).size
+      assert session.run(scale) == value
     with pytest.raises(ValueError, match="what must be 'all', 'weights' or"):
       checkpoint.restore(session, path, what="some")
 
@@ -143,10 +141,14 @@ def test_partitioned_variables(tmp_path):
       checkpoint.restore(session, path)
       np.testing.assert_array_equal(session.run(embedding.as_tensor()), value)
   assert checkpoint.describe(path).keys["embedding"].shape == (7, 2)
-  copy = str(tmp_path / "copy")
-  checkpoint.convert(path, copy, "saver-v2")
-  reader = tf.train.load_checkpoint(copy)
-  np.testing.assert_array_equal(reader.get_tensor("embedding"), value)
+  for to in ("saver-v2", "weights", "npz"):
+    copy = str(tmp_path / f"copy.{to}")
+    checkpoint.convert(path, copy, to)
+    if to == "npz":
+      found = np.load(copy)["embedding"]
+    else:
+      found = tf.train.load_checkpoint(copy).get_tensor("embedding")
+    np.testing.assert_array_equal(found, value)
 
 
 def test_variables_with_one_initial_value(tmp_path):
@@ -218,17 +220,6 @@ def test_weights_of_another_dtype(tmp_path):
       checkpoint.restore(session, path, cast=True)
 
 
-def test_eagerly_by_name(path):
-  kernel = tf.Variable([5.0, 5.0], name="dense/kernel")
-  scale = dynamic(2.0)
-  objects = {"kernel": kernel, "scale": scale}
-  report = checkpoint.restore(None, path, objects)
-  assert kernel.numpy().tolist() == [1, 2] and float(scale()) == 64.0
-  assert len(report.restored) == 3
-  with pytest.raises(ValueError, match="needs the objects"):
-    checkpoint.restore(None, path)
-
-
 @pytest.mark.any_release
 def test_objects_of_other_kinds(path):
   """Checks lists, tuples and dicts, and what holds no variable."""
@@ -245,6 +236,11 @@ def test_objects_of_other_kinds(path):
     kernel = make()
     report = checkpoint.restore(None, path, wrap(kernel))
     assert kernel.numpy().tolist() == [1, 2] and len(report.restored) == 1
+  scale = dynamic(2.0)
+  report = checkpoint.restore(None, path, {"w": make(), "scale": scale})
+  assert float(scale()) == 64.0 and len(report.restored) == 3
+  with pytest.raises(ValueError, match="needs the objects"):
+    checkpoint.restore(None, path)
   saved = tf.train.Checkpoint(w=make())
   by_object = saved.save(f"{path}-by-object")
   for wrong in ({"a": 1}, "x", 5, {}, [], {"a": tf.Module()}, {"a": "x"}):
@@ -302,12 +298,29 @@ def test_optimizers_in_another_order(tmp_path):
     checkpoint.restore(session, path, mapping=mapping)
 
 
-def test_an_error_says_why_nothing_is_restored(path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    variable("dense/kernel", [5, 5])
-    for kwargs, why in (
-      ({"mapping": {"dense/kernel": None}}, "restored: it is mapped to None"),
-      ({"variables": []}, "restored: no variables were given"),
-    ):
-      with pytest.raises(checkpoint.CheckpointError, match=why):
-        checkpoint.restore(session, path, **kwargs)
+@pytest.mark.any_release
+@pytest.mark.parametrize("steps", [1, 10, 900, 7000])
+def test_powers_of_other_betas(steps, tmp_path):
+  """Checks powers as training computes them, against this program's betas."""
+
+  def power_of(beta):
+    return np.cumprod(np.full(steps + 1, beta, np.float32))[-1]
+
+  def restore(here, there):
+    values = dict.fromkeys(("w", "w/Adam", "w/Adam_1"), np.ones(2, "f"))
+    for number, value in enumerate(there, 1):
+      values[f"beta{number}_power"] = np.float32(value)
+    path = save_tensors(tmp_path, values)
+    with tf.Graph().as_default(), tf1.Session() as session:
+      w = variable("w", [1.0, 2.0])
+      tf1.train.AdamOptimizer(0.1, *here).minimize(w * w, var_list=[w])
+      checkpoint.restore(session, path)
+
+  for betas in ((0.5, 0.999), (0.9, 0.999), (0.9, 0.98), (0.5, 0.9999)):
+    restore(betas, map(power_of, betas))
+  restore((0.9, 0.999), (1000.0, 1001.0))  # No optimizer's.
+  restore((0.0, 0.999), (0.0, power_of(0.999)))
+  if steps < 900:  # Later, the power of 0.9 is nearly 0.
+    for betas in ((0.5, 0.999), (0.9, 0.9999), (0.9, 0.98)):
+      with pytest.raises(checkpoint.CheckpointError, match="another optimizer"):
+        restore(betas, (power_of(0.9), power_of(0.999)))

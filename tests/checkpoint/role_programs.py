@@ -23,21 +23,51 @@ from tf_compat_lossscale import checkpoint
 tf1 = tf.compat.v1
 
 
-def build(*optimizers):
-  """Builds a program of Adam optimizers; returns role -> variable.
+INNER = {
+  "adam": lambda: tf1.train.AdamOptimizer(0.1),
+  "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
+  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5),
+  "descent": lambda: tf1.train.GradientDescentOptimizer(0.1),
+}
+_USERS = (
+  ("good_steps", "int64"),
+  ("loss_scale", "float32"),
+  ("current_loss_scale", "float64"),
+  ("good_steps", "int32"),
+  ("beta1_power", "float32"),
+)
+
+
+def build(optimizers, is_shared=False, resource=True, users="none"):
+  """Builds a program; returns role -> variable.
 
   Args:
-    *optimizers: (scope, wrapper) pairs. A wrapper is "dynamic", "contrib" or
-      "none".
+    optimizers: (kind, scope, wrapper) of each optimizer, as in `INNER` and for
+      `minimize`.
+    is_shared: Whether the optimizers train one weight.
+    resource: Whether weights are resource variables.
+    users: "before" or "after" the optimizers, where the user's own variables
+      are created, named like a loss scale's; or "none".
   """
-  found = {}
-  for i, (scope, kind) in enumerate(optimizers):
-    w = tf1.get_variable(f"w{i}", [2], use_resource=True)
-    found[i, "w"] = w
+  found = _add_users_variables() if users == "before" else {}
+  for i, (inner, scope, kind) in enumerate(optimizers):
+    w = found.get((0, "w")) if is_shared else None
+    if w is None:
+      w = tf1.get_variable(f"w{i}", [2], use_resource=resource)
+      found[i, "w"] = w
     with tf1.name_scope(scope or None):
-      made = minimize(tf1.train.AdamOptimizer(0.1), kind, w)
+      made = minimize(INNER[inner](), kind, w)
     found.update({(i, use): variable for use, variable in made.items()})
-  return found
+  return found | (_add_users_variables() if users == "after" else {})
+
+
+def _add_users_variables():
+  return {
+    ("user", dtype, name): tf1.Variable(
+      np.zeros([], dtype), name=name, use_resource=True
+    )
+    for name, dtype in _USERS
+  }
 
 
 def minimize(inner, kind, w):
@@ -145,11 +175,12 @@ def get_values(session, variables):
 
 @functools.cache
 def _build_program(optimizers, v2):
-  return Program(lambda: build(*optimizers), v2)
+  made = [("adam", scope, kind) for scope, kind in optimizers]
+  return Program(lambda: build(made), v2)
 
 
 def get_program(optimizers, v2):
-  """Returns the program with these optimizers, as `build` takes them."""
+  """Returns the program with these Adams: (scope, wrapper) of each."""
   return _build_program(tuple(optimizers), v2)
 
 

@@ -151,11 +151,6 @@ _CASES = {
     {"w/m": _ONES},
     ("enc/w/m",),
   ),
-  "slots of an unknown optimizer": (
-    {"w": _ONES, "w/Mine": _ONES, "w/Mine_1": _ONES, "loss_scale": _ONES[0]},
-    {"current_loss_scale": _ONES[0], "good_steps": np.int64(1)},
-    ("w/Mine", "w/Mine_1", "loss_scale"),
-  ),
   "averages of what is no weight": (
     {"w": _ONES, "net/b": _ONES, "accumulation/bias": _ONES[0]},
     {n: v for n, v in _BEFORE.items() if n != "w"}
@@ -296,22 +291,6 @@ def test_what_a_format_cannot_hold(name, value, to, tmp_path):
     assert written[name.decode()].tobytes() == want.tobytes()
 
 
-@pytest.mark.any_release
-def test_partitioned_weights(tmp_path):
-  whole = np.arange(40, dtype=np.float32).reshape(10, 4)
-  prefix = str(tmp_path / "old")
-  tf.raw_ops.SaveV2(
-    prefix=prefix,
-    tensor_names=["w", "w"],
-    tensors=[whole[:7], whole[7:]],
-    shape_and_slices=["10 4 0,7:-", "10 4 7,3:-"],
-  )
-  for to in ("weights", "npz", "safetensors"):
-    result, written = export(prefix, tmp_path, to)
-    assert np.array_equal(written["w"], whole)
-    assert result.sizes["w"] == whole.nbytes
-
-
 class _Net(tf.Module):
   """A model with a variable in a list."""
 
@@ -394,11 +373,10 @@ _OBJECTS = {
     lambda: make(w=1.0, a=tfl.DynamicLossScale(), b=make_policy()),
     {"w": 1},
   ),
-  "scalars that are learned": (
-    lambda: make(part=make(iter=3, bias=2.0)),
-    {"iter": 3, "bias": 2},
+  "a root that counts": (
+    lambda: make(iter=5, part=make(iter=3, bias=2.0)),
+    {"iter": 5, "part/iter": 3, "bias": 2},
   ),
-  "a root that counts": (lambda: make(iter=5, w=1.0), {"iter": 5, "w": 1}),
   "a list called as Keras's metrics": (
     lambda: make(metrics=[tf.Variable(1.0, name="w")]),
     {"w": 1},
@@ -444,47 +422,31 @@ def test_objects_that_users_write(case, tmp_path):
 
 
 @pytest.mark.any_release
-def test_the_command(tmp_path, capsys):
-  new = str(tmp_path / "folder" / "new.npz")
-  command = ["convert", _SESSION, new, "--to=npz"]
-  assert cli.main([*command, "--dry-run"]) == 0
-  lines = capsys.readouterr().out.splitlines()
-  assert "drop global_step: 8 bytes, counter of steps" in lines
-  assert "drop good_steps: 8 bytes, loss scale" in lines
-  assert "drop w/Adam: 48 bytes, slot of w" in lines
-  assert re.search(
-    r"not written \(dry run\); \d+ tensors, [\d,]+ bytes", lines[-1]
-  )
-  assert not list(tmp_path.iterdir())
-  assert cli.main(command) == 0
-  assert re.search(
-    r"dropped: \d+ tensors \(.*\d+ x slot", capsys.readouterr().out
-  )
-  for path, what in (
-    (new, "it exists; --overwrite"),
-    (tmp_path, "a folder"),
-    ("gs://b/x", "this machine"),
-  ):
-    with pytest.raises(checkpoint.CheckpointError, match=what):
-      checkpoint.convert(_SESSION, path, "npz")
-  assert sorted(p.name for p in tmp_path.rglob("*")) == ["folder", "new.npz"]
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize("to", ["saver", "weights"])
+@pytest.mark.parametrize("to", ["saver", "weights", "npz"])
 def test_a_dry_run_tells_what_the_run_does(to, tmp_path, capsys):
   """Checks the sizes of tensors, also of those that are computed."""
-  command = ["convert", _SESSION, str(tmp_path / to), f"--to={to}"]
+  new = tmp_path / f"new{'.npz' if to == 'npz' else ''}"
+  command = ["convert", _SESSION, str(new), f"--to={to}"]
   assert cli.main([*command, "--dry-run"]) == 0
+  assert not list(tmp_path.iterdir())
   out = capsys.readouterr().out
   sizes = re.findall(r"^write .*, ([\d,]+) bytes", out, re.MULTILINE)
   total = sum(int(size.replace(",", "")) for size in sizes)
-  assert f"{len(sizes)} tensors, {total:,} bytes" in out
+  assert f"not written (dry run); {len(sizes)} tensors, {total:,} bytes" in out
+  if to != "saver":
+    assert "drop global_step: 8 bytes, counter of steps\n" in out
+    assert "drop good_steps: 8 bytes, loss scale\n" in out
+    assert "drop w/Adam: 48 bytes, slot of w\n" in out
   assert cli.main(command) == 0
-  assert (tmp_path / f"{to}.data-00000-of-00001").stat().st_size == total
-  with pytest.raises(SystemExit):
-    cli.main([*command, "--dry-run"])
-  assert "there is a checkpoint already" in capsys.readouterr().err
+  out = capsys.readouterr().out
+  if to != "saver":
+    assert re.search(r"dropped: \d+ tensors \(.*\d+ x slot", out)
+  if to != "npz":
+    data = new.with_name("new.data-00000-of-00001")
+    assert data.stat().st_size == total
+    with pytest.raises(SystemExit):
+      cli.main([*command, "--dry-run"])
+    assert "there is a checkpoint already" in capsys.readouterr().err
 
 
 @pytest.mark.any_release
@@ -524,16 +486,3 @@ def test_a_missing_package(tmp_path, monkeypatch):
   with pytest.raises(checkpoint.CheckpointError, match="pip install"):
     checkpoint.convert(_SESSION, tmp_path / "x", "safetensors")
   assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.thorough
-@pytest.mark.any_release
-def test_a_damaged_source_leaves_nothing(tmp_path):
-  prefix = save_tensors(tmp_path, {"w": _ONES})
-  data = next(tmp_path.glob("old.data*"))
-  data.write_bytes(data.read_bytes()[:-1] + b"x")
-  before = sorted(tmp_path.iterdir())
-  for to in ("weights", "npz", "safetensors"):
-    with pytest.raises(checkpoint.CheckpointError, match="w: it is damaged"):
-      checkpoint.convert(prefix, tmp_path / "sub" / "new", to)
-  assert sorted(tmp_path.iterdir()) == before

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 from checkpoint_contents import contents
 import helpers
@@ -131,13 +132,23 @@ def test_planted_links(tmp_path):
   contents(tmp_path / "new")
 
 
-@pytest.mark.parametrize("to", ["fp32", "npz", "safetensors"])
-def test_a_full_disk(to, tmp_path, monkeypatch):
-  def full(*_):
-    raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+  ("module", "name", "error", "to"),
+  [
+    (os, "fsync", OSError(28, "No space left on device"), "fp32"),
+    (os, "fsync", OSError(28, "No space left on device"), "npz"),
+    (os, "fsync", OSError(28, "No space left on device"), "safetensors"),
+    (tempfile, "mkdtemp", PermissionError(13, "Permission denied"), "fp32"),
+  ],
+)
+def test_what_the_system_refuses(
+  module, name, error, to, tmp_path, monkeypatch
+):
+  def refuse(*args, **kwargs):
+    raise error
 
-  monkeypatch.setattr(os, "fsync", full)
-  with pytest.raises(checkpoint.CheckpointError, match="No space left"):
+  monkeypatch.setattr(module, name, refuse)
+  with pytest.raises(checkpoint.CheckpointError, match=error.strerror):
     checkpoint.convert(_SESSION, tmp_path / "folder" / "new", to)
   assert not list(tmp_path.iterdir())
 
@@ -156,16 +167,6 @@ sys.exit(cli.main(["convert", {str(_SESSION)!r},
 """
   done = helpers.complete_forked("-c", code)
   assert done.returncode == 2 and not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
-  def refuse(*args, **kwargs):
-    raise PermissionError(13, "Permission denied", str(tmp_path))
-
-  monkeypatch.setattr(writing.tempfile, "mkdtemp", refuse)
-  with pytest.raises(checkpoint.CheckpointError, match="Permission denied"):
-    checkpoint.convert(_SESSION, tmp_path / "sub" / "new", "fp32")
-  assert not list(tmp_path.iterdir())
 
 
 _KILLED = """
@@ -214,23 +215,30 @@ def test_killed_at_any_step(replaces, tmp_path):
   assert checksums(_SESSION) == before
 
 
+def fail_at(monkeypatch, end, error, done=False):
+  """Lets the file whose name has this end fail, or what follows if `done`."""
+
+  def wrap(function):
+    def call(source, target):
+      if not target.endswith(end):
+        return function(source, target)
+      if done:
+        function(source, target)
+      raise error
+
+    return call
+
+  for name in ("replace", "link"):
+    monkeypatch.setattr(os, name, wrap(getattr(os, name)))
+
+
 @pytest.mark.parametrize("refused", [".index", "-of-00002"])
 def test_a_file_that_cannot_be_replaced(refused, tmp_path, monkeypatch):
   """Checks a refusal, as of Windows while another process reads the index."""
   new = tmp_path / "new"
   checkpoint.convert(_SESSION, new, "saver")
   before = checksums(tmp_path)
-
-  def wrap(function):
-    def refuse(source, target):
-      if target.endswith(refused):
-        raise PermissionError(13, "Permission denied", target)
-      function(source, target)
-
-    return refuse
-
-  for name in ("replace", "link"):
-    monkeypatch.setattr(os, name, wrap(getattr(os, name)))
+  fail_at(monkeypatch, refused, PermissionError(13, "Permission denied"))
   with pytest.raises(checkpoint.CheckpointError, match="Permission denied"):
     checkpoint.convert(_SESSION, new, "contrib", overwrite=True)
   assert checksums(tmp_path) == before
@@ -243,17 +251,7 @@ def test_interrupted_after_the_index(overwrite, tmp_path, monkeypatch):
   checkpoint.convert(_SESSION, tmp_path / "wanted", "contrib")
   if overwrite:
     checkpoint.convert(_SESSION, new, "saver")
-
-  def wrap(function):
-    def interrupt(source, target):
-      function(source, target)
-      if target.endswith("new.index"):
-        raise KeyboardInterrupt
-
-    return interrupt
-
-  for name in ("replace", "link"):
-    monkeypatch.setattr(os, name, wrap(getattr(os, name)))
+  fail_at(monkeypatch, "new.index", KeyboardInterrupt(), done=True)
   with pytest.raises(KeyboardInterrupt):
     checkpoint.convert(_SESSION, new, "contrib", overwrite=overwrite)
   assert contents(new) == contents(tmp_path / "wanted")
@@ -284,12 +282,8 @@ def test_file_systems_without_links(tmp_path, monkeypatch):
 
   monkeypatch.setattr(os, "link", refuse)
   checkpoint.convert(_SESSION, tmp_path / "new", "saver")
-  assert names_in(tmp_path) == [
-    "checkpoint",
-    f"new{_DATA}",
-    "new.index",
-    "new.meta",
-  ]
+  ends = (_DATA, ".index", ".meta")
+  assert names_in(tmp_path) == ["checkpoint", *(f"new{end}" for end in ends)]
 
 
 def test_one_tensor_is_not_replaced(tmp_path):

@@ -203,6 +203,20 @@ def run_alone(
   print(run_forked("-c", code, timeout=timeout, **env))
 
 
+def list_goldens(*cases: str) -> list[str]:
+  """Returns the goldens of these cases, as paths in `GOLDENS`."""
+  return sorted(
+    str(path.parent.relative_to(GOLDENS))
+    for case in cases
+    for path in GOLDENS.glob(f"tf-*/{case}_*/expected.json")
+  )
+
+
+def expected_of(golden: str) -> Any:
+  """Returns the recorded steps of the release that wrote a golden."""
+  return json.loads((GOLDENS / golden / "expected.json").read_text())
+
+
 def import_line(path: str) -> str:
   """Returns code that imports the test module of a file as `test`."""
   file = pathlib.Path(path)

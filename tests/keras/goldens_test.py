@@ -1,25 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that Keras models and optimizers of old releases restore and go on."""
 
-import json
-
 import helpers
 import numpy as np
 import pytest
 
-_GOLDENS = sorted(
-  str(path.parent.relative_to(helpers.GOLDENS))
-  for path in helpers.GOLDENS.glob("tf-*/keras_*/expected.json")
-)
+_GOLDENS = helpers.list_goldens("keras")
 # Goldens of the releases between them differ in nothing but their writer.
 _QUICK = ("tf-1.15.5", "tf-2.3.4", "tf-2.8.4")
 _LOOPS = [golden for golden in _GOLDENS if "policy_model" not in golden]
 _MODELS = [golden for golden in _GOLDENS if "policy_model" in golden]
 assert len(_LOOPS) >= 9 and len(_MODELS) >= 4
-
-
-def expected_of(golden):
-  return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
 
 
 def is_quick(golden):
@@ -53,7 +44,7 @@ def result(golden, factory):
 
 @each_of(_LOOPS)
 def test_trains_on_as_recorded(golden, tmp_path_factory):
-  expected = expected_of(golden)
+  expected = helpers.expected_of(golden)
   rows, expected_rows = result(golden, tmp_path_factory), expected["rows"]
   expected_rows = expected_rows[expected["steps_before"] :]
   assert len(rows) == len(expected_rows) == expected["steps_after"]
@@ -68,7 +59,10 @@ def test_trains_on_as_recorded(golden, tmp_path_factory):
 
 @each_of(_MODELS)
 def test_models_load(golden, tmp_path_factory):
-  expected, found = expected_of(golden), result(golden, tmp_path_factory)
+  expected, found = (
+    helpers.expected_of(golden),
+    result(golden, tmp_path_factory),
+  )
   forms = {"weights"}
   forms |= {"model.h5"} if "no_h5" not in expected else set()
   forms |= {"saved_model"} if "no_savedmodel" not in expected else set()

@@ -6,23 +6,12 @@ by `goldens/make_goldens.py`. A file `expected.json` has the release's results
 of the next steps, which training must repeat.
 """
 
-import json
-
 import golden_runner
 import helpers
 import numpy as np
 import pytest
 
-_GOLDENS = sorted(
-  str(path.parent.relative_to(helpers.GOLDENS))
-  for case in ("session", "contrib")
-  for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
-)
-
-
-def expected_of(golden):
-  """Returns the recorded steps of the release that wrote a golden."""
-  return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
+_GOLDENS = helpers.list_goldens("session", "contrib")
 
 
 def groups():
@@ -61,7 +50,7 @@ def test_trains_on_as_recorded(
   output = helpers.run_once(tmp_path_factory, runner, behavior, *paths)
   rows = helpers.parse_json(output)[f"{helpers.GOLDENS / golden} {restore}"]
   assert not isinstance(rows, str), rows
-  expected = expected_of(golden)
+  expected = helpers.expected_of(golden)
   expected_rows = expected["rows"][expected["steps_before"] :]
   assert len(rows) == len(expected_rows) == expected["steps_after"]
   for row, expected_row in zip(rows, expected_rows):
