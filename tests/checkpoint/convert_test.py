@@ -339,6 +339,18 @@ def test_mappings_decide_on_the_rest(tmp_path):
 
 
 @pytest.mark.any_release
+def test_a_mapping_within_an_api_keeps_all_counts(tmp_path):
+  counts = ("spent_hysteresis", "overflows", "steps_to_overflow")
+  counts = {name: np.int64(3) for name in (*counts, "skipped_steps")}
+  source = save(tmp_path, "w", **_SCALE, **counts)
+  mapping = {"s/current_loss_scale": "current_loss_scale"}
+  result = checkpoint.convert(source, tmp_path / "n", "saver", mapping=mapping)
+  assert not result.dropped
+  new = reading.Checkpoint(str(tmp_path / "n"))
+  assert all(new.read_scalar(f"s/{name}") == 3 for name in counts)
+
+
+@pytest.mark.any_release
 def test_a_mapping_keeps_what_it_names(tmp_path):
   """Checks a count of contrib, and a mapping that the error printed."""
   source = save(tmp_path, "w", mine=np.int32(7), **_SCALE)

@@ -201,6 +201,14 @@ def test_a_missing_package_is_named(monkeypatch):
         exec(f"from tensorflow.contrib import {module}")
     with pytest.raises(AttributeError, match="pip install tf_slim"):
       tf.contrib.framework.arg_scope  # noqa: B018
+    # A name that is in no row, of a module with rows.
+    with pytest.raises(AttributeError, match="tf_slim"):
+      tf.contrib.metrics.streaming_mean  # noqa: B018
+    assert "arg_scope" in dir(tf.contrib.framework)
+  absence = missing_names.find(
+    "tensorflow.contrib.metrics.streaming_mean", 1, None
+  )
+  assert absence.command == "pip install tf_slim"
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,7 @@ class _ObjectRestore:
     return report
 
   def _check_optimizer(self, owner: _Owner) -> None:
-    """Checks that slots of one name have one meaning, and finds betas."""
+    """Checks that an optimizer is of the checkpoint's kind; finds betas."""
     optimizer, nodes = owner.optimizer, owner.numbers
     kind = slots.find_kind_of_optimizer(optimizer)
     children = {name for n in nodes for name in self._graph.children[n]}

@@ -17,6 +17,7 @@ from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
+from tf_compat_lossscale.checkpoint.slots import ALIKE
 from tf_compat_lossscale.checkpoint.slots import find_kind_of_roles
 from tf_compat_lossscale.checkpoint.slots import ROLES
 
@@ -26,7 +27,7 @@ KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
 ENVIRONMENT = "NVIDIA's TensorFlow 1"  # By its environment variables.
 # What slots are called by name -> the optimizer.
 _OPTIMIZERS = {
-  **{name: name for name in ROLES},
+  **{name: name for name in (*ROLES, *ALIKE)},
   "LazyAdam": "LazyAdam",
   "adam_m": "BERT's AdamWeightDecay",
   "lamb_m": "LAMB",

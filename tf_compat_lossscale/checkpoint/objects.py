@@ -76,7 +76,7 @@ class ObjectGraph:
     return self.get_key(number) is not None
 
   def is_optimizer(self, number: int) -> bool:
-    """Returns whether a node has a state, as an optimizer in another has."""
+    """Returns whether a node may be an optimizer: it has children or slots."""
     return bool(self.children[number] or self.nodes[number].slot_variables)
 
 

@@ -249,12 +249,19 @@ class Renaming:
     )
 
   def convert(self, scale: ScaleNames, scope: str, number: int) -> None:
-    """Gives a loss scale its names in the API; new counts are 0."""
+    """Gives a loss scale its names in the API; new counts are 0.
+
+    From another API, the value and the good steps are taken over.
+    """
+    is_same = scale.api == self.api
+    carried = scale.names if is_same else scale.names[:2]
+    for name in scale.counts if is_same else ():
+      self.add(scope + names.add_number(names.get_base(name), number), name)
     for i, (base, spec) in enumerate(self.tensors.items()):
       new = scope + names.add_number(base, number)
       if self.origins.get(new) in scale.names:
         continue
-      if i < min(2, len(scale.names)):
+      if i < len(carried):
         source = dataclasses.replace(self.sources[scale.names[i]], spec=spec)
         self.add(new, scale.names[i], source)
       elif new not in self.result:  # Or the mapping gives it a variable.

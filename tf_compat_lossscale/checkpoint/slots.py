@@ -49,7 +49,7 @@ _ROLES_OF_V1 = {
 }
 # Further names of slots -> the optimizer with the same slots. Weight decay is
 # no slot.
-_ALIKE = {"AdamW": "Adam", "MomentumW": "Momentum"}
+ALIKE = {"AdamW": "Adam", "MomentumW": "Momentum"}
 # Slots with a name for each role -> optimizer, role.
 OWN_NAMES = {
   "adam_m": ("Adam", "m"),
@@ -193,7 +193,7 @@ class NamedSlots:
     found: dict[str, str] = {}
     for base, members in self._found.get(weight, {}).items():
       own, role = OWN_NAMES.get(base, ("", ""))
-      if kind not in (own, _ALIKE.get(base, base)):
+      if kind not in (own, ALIKE.get(base, base)):
         continue
       given = ((role,),) if own else ROLES[kind]
       roles = next((r for r in given if len(r) == len(members)), ())

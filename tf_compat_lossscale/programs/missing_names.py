@@ -187,7 +187,7 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
     tensorflow: 1 or 2, if that is what `run` has decided on.
 
   Returns:
-    The line; None if the name is unknown, or not missing.
+    The line; None if nothing is known about the name.
   """
   if name in COMPANIONS:
     command = install_commands.make_command(name, which_keras.find_release())
@@ -357,6 +357,12 @@ def _find_in_contrib(path: str) -> Absence:
     ):
       return Absence(shown, True)
     if not tables.is_contrib_module(start):
+      absent = [x for x in homes if is_missing(x.partition(".")[0])]
+      if absent and parts:  # A package that is not here may have the name.
+        package = absent[0].partition(".")[0]
+        release = which_keras.find_release()
+        command = install_commands.make_command(package, release)
+        return Absence(shown, True, "", command)
       hint = explain(_CONTRIB + start) or ""
       return Absence(f"tf.contrib.{start}", hint=hint)
   return Absence(shown, True)
@@ -368,7 +374,10 @@ def _is_in_any(homes: Sequence[str], name: str) -> bool:
     package, *path = home.split(".")
     if package != "tf_slim" or not path:
       return True
-    base = os.path.join(which_keras.find_folder(package) or "", *path)
+    folder = which_keras.find_folder(package)
+    if folder is None:
+      continue
+    base = os.path.join(folder, *path)
     files = glob.glob(f"{base}.py") + glob.glob(os.path.join(base, "*.py"))
     if any(re.search(rf"\b{name}\b", _read(file)) for file in files):
       return True

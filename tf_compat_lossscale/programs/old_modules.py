@@ -3,8 +3,8 @@
 
 There are four kinds: modules of the legacy names, which `_core/legacy_names`
 lists; modules of `tf.contrib` and private modules that moved, which `tables`
-lists; and modules of Keras 2 that tensorflow_addons imports from `keras`. Their
-members load when a program uses them, by the targets of `tables`.
+lists; and modules of Keras 2 that tensorflow_addons imports from `keras`.
+Members load when a program uses them.
 """
 
 from __future__ import annotations
@@ -248,7 +248,10 @@ class _ContribModule(LazyModule):
   def _list_names(self) -> list[str]:
     names = set(self._names) - {"*"}
     for home in tables.list_star_homes(self._names):
-      module = load(home)
+      try:
+        module = load(home)
+      except TargetError:  # Its package is not here.
+        continue
       names |= set(vars(module).get("__all__") or dir(module))
     return sorted(name for name in names if not name.startswith("__"))
 
@@ -274,7 +277,11 @@ class _ContribModule(LazyModule):
       except TargetError as error:
         homes, reason = [], str(error)
     for home in homes:
-      if name not in vars(load(home)).get("__all__", (name,)):
+      try:
+        if name not in vars(load(home)).get("__all__", (name,)):
+          continue
+      except TargetError as error:
+        reason = str(error)
         continue
       try:
         value = load(f"{home}.{name}")

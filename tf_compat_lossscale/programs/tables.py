@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of old names and modules of TensorFlow, and where each is today.
 
-Everything that stands for an old name comes from here: `old_modules` serves the
-rows, `missing_names` asks which there are. Nothing that today's TensorFlow has
-is replaced. To add a name, add it to the row of its module and its new home.
+What stands for an old name that has nothing to do with loss scaling comes from
+here, but for methods (`old_methods`) and NumPy's names (`numpy_names`).
+`old_modules` serves the rows, `missing_names` asks which there are. Nothing
+that today's TensorFlow has is replaced. To add a name, add it to the row of its
+module and its new home.
 
 The lines of a text are of these kinds; a line that begins with four spaces
 continues the line before, and a comment begins with "#":
