@@ -257,6 +257,7 @@ def test_a_scale_that_has_run_away(tmp_path, capsys):
   assert report[0]["loss_scales"][0]["value"] == "inf"
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_a_terminal_gets_a_table():
   import pty

@@ -306,6 +306,7 @@ def test_files_are_replaced_by_another_number_of_files(tmp_path, monkeypatch):
     assert contents(tmp_path / "new") == contents(path)
 
 
+@pytest.mark.thorough
 def test_interrupted(tmp_path):
   process = subprocess.Popen(
     [sys.executable, "-c", _SLOW, str(_SESSION), str(tmp_path / "new")],

@@ -326,6 +326,7 @@ _M = _descriptor.Descriptor(
 """
 
 
+@pytest.mark.thorough
 def test_the_error_of_old_protocol_buffers(tmp_path):
   legacy_processes.program(tmp_path, _OLD_PB2, "old_pb2.py")
   name = legacy_processes.program(
