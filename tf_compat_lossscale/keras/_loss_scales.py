@@ -57,10 +57,10 @@ def find(
       return loss_scale_lib.make(value, also)
     cls = getattr(loss_scale_lib, type(value).__name__, None)
     if cls is None or type(value).__module__ != _TENSORFLOWS:
-      raise TypeError(  # Programs match the words of TensorFlow 2.4 to 2.8.
-        "Passing a LossScale that is not a FixedLossScale or a "
-        f"DynamicLossScale is no longer supported. Got: {value!r}. Base "
-        f"{type(value).__name__} on tf_compat_lossscale.LossScale."
+      raise TypeError(
+        f"{value!r} is of a class of TensorFlow's loss scales that optimizers "
+        f"do not take: base {type(value).__name__} on "
+        "tf_compat_lossscale.LossScale."
       )
     return cls.from_config(value.get_config())
 
@@ -134,13 +134,11 @@ def from_config(config: Any, custom_objects: Any = None) -> Any:
   if name in (cls.__name__ for cls in _OWN):
     return find(config)
   cls = _keras2.keras.utils.get_registered_object(name, custom_objects)
-  if cls is None:  # Programs match the words of TensorFlow 2.4 to 2.8.
+  if cls is None:
     raise ValueError(
-      "Serialized LossScaleOptimizers with a LossScale that is neither a "
-      "FixedLossScale nor a DynamicLossScale can no longer be deserialized, "
-      f"unless its class is known: got {config!r}. Pass custom_objects="
-      f"{{{name!r}: ...}}, or decorate the class with tf.keras.utils."
-      "register_keras_serializable()."
+      f"the loss scale of the config {config!r} is of a class that is not "
+      f"known: pass custom_objects={{{name!r}: ...}}, or decorate the class "
+      "with tf.keras.utils.register_keras_serializable()."
     )
   return cls.from_config(config.get("config", {}))
 
