@@ -324,3 +324,27 @@ def test_powers_of_other_betas(steps, tmp_path):
     for betas in ((0.5, 0.999), (0.9, 0.9999), (0.9, 0.98)):
       with pytest.raises(checkpoint.CheckpointError, match="another optimizer"):
         restore(betas, (power_of(0.9), power_of(0.999)))
+
+
+def test_an_initial_value_made_of_a_restored_variable_on_replicas(tmp_path):
+  """Checks that the value waits for the restore, also of several copies."""
+
+  def build(has_more):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    with strategy.scope():
+      v = tf1.get_variable("v", initializer=[1.0, 2.0], use_resource=True)
+      copies = strategy.experimental_local_results(v)
+    if has_more:
+      value = copies[0].read_value() * 2
+      tf1.get_variable("x", initializer=value, use_resource=True)
+    return strategy
+
+  with tf.Graph().as_default(), tf1.Session() as session:
+    build(False)
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    with build(True).scope():
+      report = checkpoint.restore(session, path, missing="initialize")
+    assert set(report.initialized) == {"x"}
+    assert session.run("x/Read/ReadVariableOp:0").tolist() == [2, 4]

@@ -79,13 +79,16 @@ def try_to_initialize(
   Raises:
     ValueError: An initial value cannot be computed.
   """
-  waiting = {variable.op for variable in [*variables, *others]}
+  # By name, because a variable on several replicas has no op of its own.
+  waiting = {variable.name.split(":")[0] for variable in [*variables, *others]}
   inputs = [variable.initializer.inputs[1:2] for variable in variables]
   ops = [tensor.op for (tensor,) in filter(None, map(list, inputs))]
-  _compute(
-    session,
-    [op for op in ops if waiting.isdisjoint(graphs.list_ancestors([op]))],
-  )
+  ready = [
+    op
+    for op in ops
+    if waiting.isdisjoint(each.name for each in graphs.list_ancestors([op]))
+  ]
+  _compute(session, ready)
 
 
 def initialize(session: tf.compat.v1.Session, variables: list[Any]) -> None:
