@@ -190,7 +190,7 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
     The line; None if nothing is known about the name.
   """
   if name in COMPANIONS:
-    command = install_commands.make_command(name, which_keras.find_release())
+    command = _make_command(name)
     return f"No module named {name!r}{COMPANIONS[name]}: {command}"
   if name == f"{_ROOT}estimator":
     return _explain_estimator()
@@ -275,6 +275,11 @@ def find_install_command(module: str) -> str:
   package = _CONTRIB_PACKAGES.get(module)
   if package is None or importlib.util.find_spec(package) is not None:
     return ""
+  return _make_command(package)
+
+
+def _make_command(package: str) -> str:
+  """Returns what installs a package beside this TensorFlow."""
   return install_commands.make_command(package, which_keras.find_release())
 
 
@@ -359,9 +364,7 @@ def _find_in_contrib(path: str) -> Absence:
     if not tables.is_contrib_module(start):
       absent = [x for x in homes if is_missing(x.partition(".")[0])]
       if absent and parts:  # A package that is not here may have the name.
-        package = absent[0].partition(".")[0]
-        release = which_keras.find_release()
-        command = install_commands.make_command(package, release)
+        command = _make_command(absent[0].partition(".")[0])
         return Absence(shown, True, "", command)
       hint = explain(_CONTRIB + start) or ""
       return Absence(f"tf.contrib.{start}", hint=hint)
