@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 import contextlib
+import functools
 import threading
 from typing import Any
 from typing import TypeAlias
@@ -30,11 +31,7 @@ __all__ = [
   "Transform",
   "accumulate",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer

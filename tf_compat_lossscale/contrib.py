@@ -38,11 +38,7 @@ __all__ = [
   "LossScaleManager",
   "LossScaleOptimizer",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):

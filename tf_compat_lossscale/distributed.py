@@ -34,11 +34,7 @@ from tf_compat_lossscale._core.tf import control_flow
 __all__ = ["agree"]
 
 _T = TypeVar("_T")
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 def agree(

@@ -44,11 +44,7 @@ __all__ = [
   "ignore_environment",
   "list_scaled",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 _Optimizer: Final = tf.compat.v1.train.Optimizer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
+import functools
 from typing import Any
 from typing import overload
 from typing import TypeAlias
@@ -31,11 +32,7 @@ __all__ = [
   "scale",
   "unscale",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 import importlib
 from typing import Any
 
@@ -22,11 +23,7 @@ __all__ = [
   "register_loss_scale_wrapper",
   "turn_on",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 _OPTION = "auto_mixed_precision"

@@ -36,11 +36,7 @@ __all__ = [
   "get",
   "get_loss_scale_weights",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 # The loss scales that a config may name. `policies` is loaded if a program uses

@@ -35,11 +35,7 @@ from tf_compat_lossscale._core.tf import tracking
 __all__ = [
   "MixedPrecisionLossScaleOptimizer",
 ]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
@@ -501,14 +497,14 @@ class Step(NamedTuple):
     op: The op that does the step; None when eager.
     pairs: The (gradient, variable) pairs, per replica if there are any.
     global_step: The variable that counts the steps that are applied, or None.
-    ends: Whether this call ends a step, a bool scalar; None if each call does.
+    ends: Whether this call ends a step: True, or a bool scalar.
   """
 
   applied: bool | tf.Tensor
   op: Any
   pairs: Any
   global_step: Any
-  ends: tf.Tensor | None = None
+  ends: bool | tf.Tensor = True
 
 
 @dataclasses.dataclass

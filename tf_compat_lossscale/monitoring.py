@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import os
 import threading
 import time
@@ -28,11 +29,7 @@ from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
 
 __all__ = ["LossScaleHook", "StuckError"]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 _Args: TypeAlias = tf.compat.v1.train.SessionRunArgs
@@ -105,7 +102,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     self._patience = arguments.check_steps("patience", patience)
     self._probes: list[_Probe] = []
     self._start: tf.Tensor | None = None
-    self._known: dict[Any, Any] = {}
+    self._known: dict[Any, tuple[Any, _Args | None]] = {}
     self._log: _Log | None = None
     self._lock = threading.Lock()  # Several threads may share a session.
     self.stop_requested = False
@@ -150,15 +147,19 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
 
   def before_run(self, run_context: Any) -> _Args | None:
     """Asks for what a step did, if this run does one."""
-    session, args = run_context.session, run_context.original_args
+    args = run_context.original_args
+    # Most runs repeat one op alone, and even the key below takes a while.
+    found = None if args.feed_dict else self._known.get(id(args.fetches))
+    if found is not None:
+      return found[1]
+    session = run_context.session
     if not self._probes:
       with session.graph.as_default():
         self.begin()
     # Programs repeat their runs, so the answers are kept.
     fetched, fed = graphs.list_leaves(args.fetches), list(args.feed_dict or ())
     items = [*fetched, *fed]
-    ids = [x if isinstance(x, str) else id(x) for x in items]
-    key = session.graph.version, len(fed), *ids
+    key = session.graph.version, len(fed), *map(id, items)
     found = self._known.get(key)
     if found is None:
       if len(self._known) >= _MOST_KNOWN:
@@ -166,13 +167,14 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       # The items are kept alive, because the key has their ids.
       found = items, _choose_fetches(session.graph, self._probes, fetched, fed)
       self._known[key] = found
-    asked: _Args | None = found[1]
-    if asked is not None and self._log is None:
+    if isinstance(args.fetches, (tf.Operation, tf.Tensor)) and not fed:
+      self._known[id(args.fetches)] = found
+    if found[1] is not None and self._log is None:
       with self._lock:
         start = session.run(self._start).tolist()
         settings = self._output_dir, self._every, self._patience
         self._log = self._log or _Log(*settings, start)
-    return asked
+    return found[1]
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     """Takes note of what a step did.
@@ -201,6 +203,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       if self._log is not None:
         self._log.close()
       self._log = None
+    self._known.clear()
 
   def run(self, session: Any, fetches: Any, feed_dict: Any = None) -> Any:
     """Runs fetches in a plain session, and watches the step if there is one.
@@ -280,11 +283,10 @@ class _Log:
     if self._writer is None:
       return
     self._written = self._step
-    attempted = max(self._step - self._first, 1)
     scalars = {
       **dict(zip(("value", "good_steps"), self._state)),
       "skipped_total": self._skipped,
-      "skipped_rate": self._skipped / attempted,
+      "skipped_rate": self._skipped / max(self._step - self._first, 1),
     }
     summary = tf.compat.v1.Summary()
     for name, value in scalars.items():
@@ -323,8 +325,7 @@ class _Probe:
     with tf.control_dependencies([control_flow.make_successor(self.op)]):
       after_step = _read(loss_scale)
     applied = tf.convert_to_tensor(step.applied)
-    ends = True if step.ends is None else step.ends
-    about = [_to_float64(x) for x in (index, applied, ends)]
+    about = [_to_float64(x) for x in (index, applied, step.ends)]
     self.state = self.fetch = tf.stack([*about, *after_step])
     by_device: dict[str, list[tuple[str, tf.Tensor]]] = {}
     if not control_flow.is_known(applied):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import functools
 from typing import Any
 from typing import Literal
 from typing import TypeAlias
@@ -21,11 +22,7 @@ from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
 
 __all__ = ["GrowthBackoff"]
-
-
-def __dir__() -> list[str]:
-  """Returns the names of the API."""
-  return sorted(__all__)
+__dir__ = functools.partial(sorted, __all__)
 
 
 # What may set a count back to 0: the scale grows, falls, or a step is finite.
