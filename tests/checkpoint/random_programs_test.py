@@ -23,7 +23,7 @@ from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
 _folder_of_programs = role_programs.folder_of_programs
-_CHUNK = 10
+_CHUNK = 25
 _PROGRAMS = int(os.environ.get("RESTORED_PROGRAMS", 100))
 _SWAPPED = {"dynamic": "contrib", "contrib": "dynamic"}
 
