@@ -135,6 +135,10 @@ def test_a_saver_of_more_than_variables(tmp_path):
     )
     with pytest.raises(checkpoint.CheckpointError, match="Iterator"):
       checkpoint.Saver().restore(session, path)
+    session.run([tf1.global_variables_initializer(), dataset.initializer])
+    path = tf1.train.Saver().save(session, str(tmp_path / "all"))
+  specs = checkpoint.describe(path).keys
+  assert checkpoint.convert(path, tmp_path / "new", "saver").written == specs
 
 
 @pytest.mark.parametrize("scope", [None, "imported"])

@@ -27,10 +27,20 @@ Layout: TypeAlias = typing.Literal[
   "saver", "saver-v2", "contrib", "fp32", "weights", "npz", "safetensors"
 ]
 LAYOUTS = typing.get_args(Layout)
+# Option -> the layouts that have it.
+_OPTIONS = {
+  **dict.fromkeys(("set_loss_scale", "reset"), LAYOUTS[:3]),
+  **dict.fromkeys(("mapping", "same_order"), LAYOUTS[:4]),
+  **dict.fromkeys(weights.Choice._fields, weights.LAYOUTS),
+}
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
 # The options that have another name on the command line.
-_FLAGS = {"mapping": "map"}
+_FLAGS = {
+  "mapping": "map",
+  "same_order": "same-order",
+  "set_loss_scale": "set-loss-scale",
+}
 
 
 def convert(
@@ -100,19 +110,29 @@ def convert(
       "or Keras, restore into the live objects and save"
     )
   choice = weights.Choice(masters, averages, include, exclude)
+  options = {
+    "set_loss_scale": set_loss_scale is not None,
+    "reset": reset,
+    "mapping": mapping,
+    "same_order": same_order,
+    **choice._asdict(),
+  }
+  for name, value in options.items():
+    if value and to not in _OPTIONS[name]:
+      raise CheckpointError(
+        f"{name} (--{_FLAGS.get(name, name)}) is an option of "
+        f"{', '.join(_OPTIONS[name])}, but the layout is {to}: leave it out"
+      )
+  if masters and averages:
+    raise CheckpointError(
+      "masters and averages exclude each other: both take the place of weights"
+    )
+  for patterns in (include, exclude):
+    if isinstance(patterns, str):
+      raise CheckpointError(
+        f"include and exclude must be lists of patterns, but got {patterns!r}"
+      )
   scale = _check_scale(set_loss_scale, reset)
-  _check_options(
-    to,
-    choice,
-    {
-      "set_loss_scale": set_loss_scale is not None,
-      "reset": reset,
-      "mapping": mapping,
-      "same_order": same_order,
-    },
-  )
-  if scale is not None and to == "fp32":
-    raise CheckpointError("fp32 has no loss scale that could be set")
   if mapping is not None:
     places.check_mapping(mapping)
   path = os.fspath(destination)
@@ -176,31 +196,6 @@ def convert(
     return dataclasses.replace(result, notes=(*result.notes, *more))
 
   return reading.read_consistently(source, attempt)
-
-
-def _check_options(
-  to: str, choice: weights.Choice, others: Mapping[str, object]
-) -> None:
-  """Checks that what is given of both kinds of options is for the layout."""
-  own = choice._asdict()
-  is_own = to in weights.LAYOUTS
-  given = [n for n, v in (others if is_own else own).items() if v]
-  if given:
-    those = "the other layouts" if is_own else ", ".join(weights.LAYOUTS)
-    flag = _FLAGS.get(given[0], given[0]).replace("_", "-")
-    raise CheckpointError(
-      f"{given[0]} (--{flag}) is an option of {those}, but the layout is {to}: "
-      "leave it out"
-    )
-  if choice.masters and choice.averages:
-    raise CheckpointError(
-      "masters and averages exclude each other: both take the place of weights"
-    )
-  for name in ("include", "exclude"):
-    if isinstance(own[name], str):
-      raise CheckpointError(
-        f"{name} is the text {own[name]!r}, but must be a list of patterns"
-      )
 
 
 def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:

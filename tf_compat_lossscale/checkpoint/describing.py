@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -172,8 +171,9 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
 def _describe(checkpoint: Checkpoint, verify: bool) -> Description:
   checked = verify or checkpoint.size <= _SMALL
   if checked:
-    for name in checkpoint.specs:
-      checkpoint.read(name)
+    for name, spec in checkpoint.specs.items():
+      if spec.dtype != "variant":  # The state of a dataset's iterator.
+        checkpoint.read(name)
   meta = checkpoint.meta_graph
   facts = (
     _describe_names(checkpoint)
@@ -207,7 +207,10 @@ def _find_control_flow(meta: Any) -> str | None:
 def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
   specs = checkpoint.specs
   scales = names.find_scales(specs)
-  found = [*scales.known, *scales.likely]
+  found = [
+    [name for name in (*scale.names, *scale.counts) if name in specs]
+    for scale in (*scales.known, *scales.likely)
+  ]
   steps = [
     name
     for name, spec in specs.items()
@@ -221,7 +224,10 @@ def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
     "kind": SAVER,
     "api": ", ".join(sorted({scale.api for scale in scales.known})) or None,
     "inner_optimizer": ", ".join(sorted(optimizers)) or None,
-    "loss_scales": tuple(_read_state(checkpoint, scale) for scale in found),
+    "loss_scales": tuple(
+      _make_state({name: checkpoint.read_scalar(name) for name in each})
+      for each in found
+    ),
     "notes": tuple(_note_likenesses(checkpoint, scales)),
     "step": int(checkpoint.read_scalar(steps[0])) if steps else None,
   }
@@ -261,37 +267,19 @@ def _note_likenesses(
       )
 
 
-def _read_state(
-  checkpoint: Checkpoint, scale: names.ScaleNames
-) -> LossScaleState:
-  listed = (*names.SCALE_TENSORS[scale.api], *names.COUNTS)
-  found = {
-    base: name
-    for base, name in zip(listed, (*scale.names, *scale.counts))
-    if name in checkpoint.specs
-  }
-  return _make_state(
-    {base: checkpoint.read_scalar(name) for base, name in found.items()},
-    found.values(),
-  )
-
-
-def _make_state(
-  values: Mapping[str, Any], found: Iterable[str]
-) -> LossScaleState:
+def _make_state(values: Mapping[str, Any]) -> LossScaleState:
   """Returns a loss scale's state.
 
   Args:
-    values: Name in any API -> value; the loss scale first.
-    found: The names of the variables.
+    values: Name or path of a variable -> its value; the loss scale first.
   """
-  good = values.get("good_steps", values.get(names.KERAS_3[1]))
+  found = {names.get_base(name): value for name, value in values.items()}
   return LossScaleState(
     float(next(iter(values.values()))),
-    good,
-    values.get(names.SPENT, values.get("bad_steps")),
-    tuple(found),
-    skipped_steps=values.get(names.SKIPPED),
+    found.get("good_steps", found.get(names.KERAS_3[1])),
+    found.get(names.SPENT, found.get("bad_steps")),
+    tuple(values),
+    skipped_steps=found.get(names.SKIPPED),
   )
 
 
@@ -321,8 +309,9 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
       values = {n: value for n, value in listed.items() if value is not None}
       api = names.CONTRIB if names.LOSS_SCALE in values else generation
       if not values.keys().isdisjoint(_MEMBERS[:3]):
-        paths = [f"{path}/{name}".lstrip("/") for name in values]
-        states.append(_make_state(values, paths))
+        states.append(
+          _make_state({f"{path}/{n}".lstrip("/"): values[n] for n in values})
+        )
   step = _read_child(checkpoint, nodes[0], "global_step")
   if step is None:
     step = max((s for s in steps if s is not None), default=None)

@@ -165,24 +165,8 @@ def MonitoredTrainingSession(
   Returns:
     A monitored session.
   """
-  return tf1.train.MonitoredTrainingSession(
-    master,
-    is_chief,
-    checkpoint_dir,
-    Scaffold() if scaffold is None else scaffold,
-    hooks,
-    chief_only_hooks,
-    save_checkpoint_secs,
-    save_summaries_steps,
-    save_summaries_secs,
-    config,
-    stop_grace_period_secs,
-    log_step_count_steps,
-    max_wait_secs,
-    save_checkpoint_steps,
-    summary_dir,
-    save_graph_def,
-  )
+  arguments = locals() | {"scaffold": scaffold or Scaffold()}
+  return tf1.train.MonitoredTrainingSession(**arguments)
 
 
 def import_meta_graph(
@@ -281,10 +265,10 @@ def _find_by_ops(
     stack += before
     seen |= before
   for key, variables in found.items():
-    is_one = variables[1:] == [] or all(map(tracking.find_slice, variables))
-    if is_one and None not in variables:
+    are_parts = all(map(tracking.find_slice, variables))
+    if None not in variables and (len(variables) == 1 or are_parts):
       del others[key]
-  return {k: v for k, v in found.items() if k not in others}, [*others]
+  return {k: found[k] for k in sorted(found.keys() - others.keys())}, [*others]
 
 
 def _list_reads(op: tf.Operation) -> list[tuple[str, str]]:
