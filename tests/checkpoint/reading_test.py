@@ -24,7 +24,6 @@ pytestmark = pytest.mark.any_release
 _SESSION = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
 _OBJECTS = helpers.GOLDENS / "tf-2.8.4" / "session_dynamic_adam" / "object"
 _NAMES = ("model", "日本", "both'\"", "back\\slash", "new\nline", "x.index")
-
 _DISK = "C:"  # Of Windows.
 
 

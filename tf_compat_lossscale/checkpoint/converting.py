@@ -36,11 +36,7 @@ _OPTIONS = {
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
 # The options that have another name on the command line.
-_FLAGS = {
-  "mapping": "map",
-  "same_order": "same-order",
-  "set_loss_scale": "set-loss-scale",
-}
+_FLAGS = {"mapping": "map"}
 
 
 def convert(
@@ -119,9 +115,10 @@ def convert(
   }
   for name, value in options.items():
     if value and to not in _OPTIONS[name]:
+      flag = _FLAGS.get(name, name).replace("_", "-")
       raise CheckpointError(
-        f"{name} (--{_FLAGS.get(name, name)}) is an option of "
-        f"{', '.join(_OPTIONS[name])}, but the layout is {to}: leave it out"
+        f"{name} (--{flag}) is an option of {', '.join(_OPTIONS[name])}, but "
+        f"the layout is {to}: leave it out"
       )
   if masters and averages:
     raise CheckpointError(
@@ -132,7 +129,14 @@ def convert(
       raise CheckpointError(
         f"include and exclude must be lists of patterns, but got {patterns!r}"
       )
-  scale = _check_scale(set_loss_scale, reset)
+  if reset and set_loss_scale is not None:
+    raise CheckpointError("reset and set_loss_scale exclude each other")
+  scale = _INITIAL if reset else set_loss_scale
+  try:
+    if scale is not None:
+      scale = arguments.check_scale("set_loss_scale", scale)
+  except ValueError as error:
+    raise CheckpointError(str(error)) from None
   if mapping is not None:
     places.check_mapping(mapping)
   path = os.fspath(destination)
@@ -143,7 +147,7 @@ def convert(
     writing.check_prefix(path, overwrite)
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
-    found = None
+    found = weights.Weights()
     changed: Sequence[str] = ()
     if to in weights.LAYOUTS:
       found = weights.find_weights(checkpoint, choice)
@@ -151,7 +155,6 @@ def convert(
         name: Source(key, checkpoint.specs[key])
         for name, key in found.kept.items()
       }
-      notes = found.notes
       if is_file:
         specs = {name: each.spec for name, each in sources.items()}
         writing.check_tensors(path, to, specs)
@@ -164,22 +167,22 @@ def convert(
     else:
       renamed = Renaming(checkpoint, to, scale, mapping or {}, same_order)
       sources, changed = renamed.result, renamed.changed
-      notes = renamed.notes
+      found.notes += renamed.notes
     used = {source.key for source in sources.values()}
     lost = [n for n in checkpoint.specs if n not in used and n not in sources]
     result = Conversion(
       path=path,
       renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
-      dropped=tuple(found.dropped if found else lost),
+      dropped=tuple(found.dropped or lost),
       added=tuple(
         n
         for n, source in sources.items()
         if not source.key and n not in checkpoint.specs
       ),
       changed=tuple(changed),
-      notes=(*checkpoint.notes, *notes),
-      reasons=found.dropped if found else {},
-      unproven=tuple(found.unproven) if found else (),
+      notes=(*checkpoint.notes, *found.notes),
+      reasons=found.dropped,
+      unproven=tuple(found.unproven),
       sizes={name: spec.size for name, spec in checkpoint.specs.items()},
       written={name: source.spec for name, source in sources.items()},
     )
@@ -196,14 +199,3 @@ def convert(
     return dataclasses.replace(result, notes=(*result.notes, *more))
 
   return reading.read_consistently(source, attempt)
-
-
-def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
-  if set_loss_scale is None:
-    return _INITIAL if reset else None
-  if reset:
-    raise CheckpointError("reset and set_loss_scale exclude each other")
-  try:
-    return arguments.check_scale("set_loss_scale", set_loss_scale)
-  except ValueError as error:
-    raise CheckpointError(str(error)) from None

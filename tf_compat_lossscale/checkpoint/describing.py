@@ -112,38 +112,37 @@ class Description:
     """The way to use the checkpoint today: a sentence with what to type."""
     values = [state.value for state in self.loss_scales]
     has_run_away = any(not (math.isfinite(v) and v >= 1) for v in values)
-    what = "Its loss scale has run away. " if has_run_away else ""
     path = repr(self.path)
     if self.kind == SAVED_MODEL:
       is_ours = self.api in (KERAS_22, KERAS_23, KERAS_211)
       load = "tf_compat_lossscale.keras.load_model"
       folder = os.path.dirname(os.path.dirname(self.path))
-      return (
-        f"{what}Load it by "
-        f"{load if is_ours else 'tf.saved_model.load'}({folder!r})."
+      advice = (
+        f"Load it by {load if is_ours else 'tf.saved_model.load'}({folder!r})."
       )
-    if self.kind == SAVER and has_run_away:
+    elif self.kind == SAVER and has_run_away:
       conds = any(names.get_cond_number(key) is not None for key in self.keys)
       is_v1 = self.control_flow == "v1" or (not self.control_flow and conds)
       to = "saver" if is_v1 else "saver-v2"
       to = names.CONTRIB if self.api == names.CONTRIB else to
       paths = map(shlex.quote, (self.path, self.path + "-repaired"))
-      return (
-        f"{what}Repair it by tf-lossscale convert {' '.join(paths)} --to={to} "
-        "--reset"
+      advice = (
+        f"Repair it by tf-lossscale convert {' '.join(paths)} --to={to} --reset"
       )
-    if self.kind == SAVER:
-      return (
-        "Restore it by tf_compat_lossscale.checkpoint.Saver().restore("
-        f"session, {path}), which bridges names and a missing loss scale."
+    elif self.kind == SAVER:
+      advice = (
+        "Restore it by tf_compat_lossscale.checkpoint.Saver().restore(session, "
+        f"{path}), which bridges names and a missing loss scale."
       )
-    anew = {name: None for state in self.loss_scales for name in state.names}
-    mapping = f", mapping={anew}" if has_run_away else ""
-    return (
-      f"{what}Restore it by tf_compat_lossscale.checkpoint.restore(None, "
-      f"{path}, objects{mapping}), with objects called as in the file, and in "
-      "TensorFlow 1's style with the session instead of None."
-    )
+    else:
+      anew = {name: None for state in self.loss_scales for name in state.names}
+      mapping = f", mapping={anew}" if has_run_away else ""
+      advice = (
+        "Restore it by tf_compat_lossscale.checkpoint.restore(None, "
+        f"{path}, objects{mapping}), with objects called as in the file, and "
+        "in TensorFlow 1's style with the session instead of None."
+      )
+    return "Its loss scale has run away. " * has_run_away + advice
 
 
 def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
@@ -169,7 +168,8 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
 
 
 def _describe(checkpoint: Checkpoint, verify: bool) -> Description:
-  checked = verify or checkpoint.size <= _SMALL
+  size = sum(spec.size for spec in checkpoint.specs.values())
+  checked = verify or size <= _SMALL
   if checked:
     for name, spec in checkpoint.specs.items():
       if spec.dtype != "variant":  # The state of a dataset's iterator.
@@ -247,16 +247,11 @@ def _note_likenesses(
       f"{name} ({value:.9g}) {kind} a loss scale's variable, but {missing} "
       "is missing: it may as well be the program's own"
     )
-  if scales.unclear:
+  loose = sorted(scales.unclear | scales.counters)
+  if loose:
     yield (
-      f"{', '.join(sorted(scales.unclear))} have names of a loss scale's "
-      "variables, but there are more of one kind than of another: some are the "
-      "program's own"
-    )
-  for name in sorted(scales.counters):
-    yield (
-      f"{name} has the name of a loss scale's counter, but there is no loss "
-      "scale beside it: it is probably the program's own"
+      f"{', '.join(loose)}: named like a loss scale's variables, but no whole "
+      "loss scale has these names: all or some are the program's own"
     )
   for name, spec in specs.items():
     if names.get_base(name) == _LOGARITHM and not spec.shape:

@@ -136,11 +136,6 @@ class Checkpoint:
     }
     self._has_objects = self.specs.pop(OBJECT_GRAPH, None) is not None
 
-  @property
-  def size(self) -> int:
-    """The number of bytes of all tensors, without those of strings."""
-    return sum(spec.size for spec in self.specs.values())
-
   @functools.cached_property
   def object_graph(self) -> Any:
     """The `TrackableObjectGraph`; None if the variables are saved by name."""
@@ -148,16 +143,7 @@ class Checkpoint:
       return None
     with _explain(self.prefix):
       data = self._reader.get_tensor(OBJECT_GRAPH)
-      graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
-      numbers = {0}
-      for node in graph.nodes:
-        numbers.update(child.node_id for child in node.children)
-        for slot in node.slot_variables:
-          numbers.add(slot.original_variable_node_id)
-          numbers.add(slot.slot_variable_node_id)
-      if not numbers <= set(range(len(graph.nodes))):
-        raise ValueError("its object graph refers to an object that is missing")
-      return graph
+      return trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
 
   @functools.cached_property
   def saved_model(self) -> str | None:
@@ -571,16 +557,14 @@ def list_data(prefix: str) -> list[str]:
 def _read_stamp(prefix: str) -> tuple[int, ...]:
   """Returns numbers that differ if the index was replaced or written."""
   path = prefix + ".index"
-  try:
+  with contextlib.suppress(OSError, ValueError):
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns
-  except (OSError, ValueError):
-    pass  # It is missing, or on another file system.
-  try:
+  # It is missing, or on another file system.
+  with contextlib.suppress(tf.errors.OpError):
     there = tf.io.gfile.stat(path)
     return there.length, there.mtime_nsec
-  except tf.errors.OpError:
-    return ()
+  return ()
 
 
 def _will_differ(prefix: str, stamp: tuple[int, ...], patience: float) -> bool:

@@ -93,7 +93,7 @@ def _check_path(path: str, example: str) -> None:
 
 @contextlib.contextmanager
 def _make_folder(path: str) -> Iterator[str]:
-  """Makes a new folder beside a path; removes it at the end.
+  """Makes a new folder beside a path; flushes the path and removes the folder.
 
   If the folder of the path is missing, too, the new one is in the nearest that
   is there.
@@ -115,6 +115,7 @@ def _make_folder(path: str) -> Iterator[str]:
       ignore_cleanup_errors=True,
     ) as folder:
       yield folder
+      _flush(os.path.dirname(path) or ".", names=())
   except OSError as error:
     where = error.filename2 or error.filename or path
     raise CheckpointError(f"{where}: {error.strerror or error}") from error
@@ -164,7 +165,6 @@ def write_checkpoint(
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     _publish(folder, prefix, overwrite)
     notes += _write_state(folder, prefix)
-    _flush(os.path.dirname(prefix) or ".", names=())
   if has_meta and not keep_meta:
     notes.append(
       f"{old}.meta is not copied, since its graph has other names: the program "
@@ -259,7 +259,6 @@ def write_file(
     checkpoint.check_current()
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     _place(new, path, overwrite)
-    _flush(os.path.dirname(path) or ".", names=())
 
 
 def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
