@@ -261,9 +261,10 @@ def _find_by_ops(
         info = tracking.find_slice(variable)
         is_fit = part == (info.spec if info else "")
         found.setdefault(key, []).append(variable if is_fit else None)
-    before = {*op.control_inputs, *(tensor.op for tensor in op.inputs)} - seen
-    stack += before
-    seen |= before
+    before = [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    fresh = [each for each in dict.fromkeys(before) if each not in seen]
+    stack += fresh
+    seen.update(fresh)
   for key, variables in found.items():
     are_parts = all(map(tracking.find_slice, variables))
     if None not in variables and (len(variables) == 1 or are_parts):

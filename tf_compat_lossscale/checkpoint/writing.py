@@ -420,7 +420,7 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
     found = tf.compat.v1.train.generate_checkpoint_state_proto(
       os.path.abspath(folder), name
     )
-    with open(os.path.join(folder, _STATE), "w") as file:
+    with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
       file.write(text_format.MessageToString(found))
     _flush(folder, (_STATE,))
     with contextlib.suppress(CheckpointError):  # Another process wrote one.
