@@ -116,7 +116,7 @@ _OBJECTS = _SESSION / "object" / "ckpt-1"
     (_SESSION, ["--to=saver", "--set-loss-scale=0"], "at least 1"),
     (_SESSION, ["--to=saver", "--set-loss-scale=nan"], "at least 1"),
     (_SESSION, ["--to=saver", "--set-loss-scale=2", "--reset"], "not allowed"),
-    (_SESSION, ["--to=fp32", "--reset"], "fp32 has no loss scale"),
+    (_SESSION, ["--to=fp32", "--reset"], "contrib, but the layout is fp32"),
     (_SESSION, ["--to=saver", "--map=a"], "HERE=THERE"),
     (_SESSION, ["--to=saver", "--map==a"], "HERE=THERE"),
     (_SESSION, ["--to=saver", "--map=nope=no"], "'no'"),

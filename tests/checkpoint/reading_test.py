@@ -24,7 +24,6 @@ pytestmark = pytest.mark.any_release
 _SESSION = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
 _OBJECTS = helpers.GOLDENS / "tf-2.8.4" / "session_dynamic_adam" / "object"
 _NAMES = ("model", "日本", "both'\"", "back\\slash", "new\nline", "x.index")
-
 _DISK = "C:"  # Of Windows.
 
 
@@ -136,7 +135,7 @@ def test_a_folder_without_a_state(tmp_path):
     ("model.ckpt-7", ["there is: other-100, model.ckpt-20, model.ckpt-3"]),
     ("model.ckpt-3/", ["model.ckpt-3 is meant without the slash"]),
     ("other-100.index/", ["no folder", "other-100.index is meant without"]),
-    ("model.ckpt-*", ["a path is no pattern", "model.ckpt-20"]),
+    ("model.ckpt-*", ["no pattern", "model.ckpt-20"]),
     ("data-1", ["index data-1.index is missing", "model.ckpt-20"]),
     ("data-1.data-00000-of-00001", ["index data-1.index is missing"]),
     ("missing/x", ["no such checkpoint", "name a prefix such as"]),
@@ -190,8 +189,6 @@ def test_a_folder_called_as_a_prefix(tmp_path):
   [
     ("w.h5", b"\x89HDF\r\n\x1a\n", "a file of Keras"),
     ("w.keras", b"PK\x03\x04", "a file of Keras"),
-    ("w.npz", b"PK\x03\x04", "numpy.load reads it"),
-    ("w.safetensors", bytes(8) + b"{}", "safetensors.numpy.load_file"),
     ("train.tfrecord", b"a record", "no checkpoint: name the prefix"),
     ("empty", b"", "no checkpoint: name the prefix"),
   ],

@@ -246,12 +246,12 @@ def test_patterns(tmp_path):
     ({"include": ["layer_1"]}, "'layer_1' matches no tensor.*layer_1/"),
     ({"exclude": ["x*"]}, r"pattern 'x\*' matches no tensor"),
     ({"exclude": ["*"]}, "leave no tensor"),
-    ({"include": "layer_1/*"}, "must be a list of patterns"),
+    ({"include": "layer_1/*"}, "must be lists of patterns"),
     ({"masters": True}, "has no float32 masters of weights"),
     ({"averages": True}, "has no averages of weights"),
     ({"masters": True, "averages": True}, "exclude each other"),
-    ({"reset": True}, r"reset \(--reset\) is an option of the other layouts"),
-    ({"mapping": {"a": "b"}}, r"mapping \(--map\) is an option of the other"),
+    ({"reset": True}, r"reset \(--reset\) is an option of saver, sav"),
+    ({"mapping": {"a": "b"}}, r"mapping \(--map\) is an option of saver,"),
     ({"to": "saver", "include": ["*"]}, r"include \(--include\) is an opt"),
   ):
     with pytest.raises(checkpoint.CheckpointError, match=what):

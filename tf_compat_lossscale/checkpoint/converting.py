@@ -27,6 +27,12 @@ Layout: TypeAlias = typing.Literal[
   "saver", "saver-v2", "contrib", "fp32", "weights", "npz", "safetensors"
 ]
 LAYOUTS = typing.get_args(Layout)
+# Option -> the layouts that have it.
+_OPTIONS = {
+  **dict.fromkeys(("set_loss_scale", "reset"), LAYOUTS[:3]),
+  **dict.fromkeys(("mapping", "same_order"), LAYOUTS[:4]),
+  **dict.fromkeys(weights.Choice._fields, weights.LAYOUTS),
+}
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
 # The options that have another name on the command line.
@@ -100,19 +106,37 @@ def convert(
       "or Keras, restore into the live objects and save"
     )
   choice = weights.Choice(masters, averages, include, exclude)
-  scale = _check_scale(set_loss_scale, reset)
-  _check_options(
-    to,
-    choice,
-    {
-      "set_loss_scale": set_loss_scale is not None,
-      "reset": reset,
-      "mapping": mapping,
-      "same_order": same_order,
-    },
-  )
-  if scale is not None and to == "fp32":
-    raise CheckpointError("fp32 has no loss scale that could be set")
+  options = {
+    "set_loss_scale": set_loss_scale is not None,
+    "reset": reset,
+    "mapping": mapping,
+    "same_order": same_order,
+    **choice._asdict(),
+  }
+  for name, value in options.items():
+    if value and to not in _OPTIONS[name]:
+      flag = _FLAGS.get(name, name).replace("_", "-")
+      raise CheckpointError(
+        f"{name} (--{flag}) is an option of {', '.join(_OPTIONS[name])}, but "
+        f"the layout is {to}: leave it out"
+      )
+  if masters and averages:
+    raise CheckpointError(
+      "masters and averages exclude each other: both take the place of weights"
+    )
+  for patterns in (include, exclude):
+    if isinstance(patterns, str):
+      raise CheckpointError(
+        f"include and exclude must be lists of patterns, but got {patterns!r}"
+      )
+  if reset and set_loss_scale is not None:
+    raise CheckpointError("reset and set_loss_scale exclude each other")
+  scale = _INITIAL if reset else set_loss_scale
+  try:
+    if scale is not None:
+      scale = arguments.check_scale("set_loss_scale", scale)
+  except ValueError as error:
+    raise CheckpointError(str(error)) from None
   if mapping is not None:
     places.check_mapping(mapping)
   path = os.fspath(destination)
@@ -123,7 +147,7 @@ def convert(
     writing.check_prefix(path, overwrite)
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
-    found = None
+    found = weights.Weights()
     changed: Sequence[str] = ()
     if to in weights.LAYOUTS:
       found = weights.find_weights(checkpoint, choice)
@@ -131,7 +155,6 @@ def convert(
         name: Source(key, checkpoint.specs[key])
         for name, key in found.kept.items()
       }
-      notes = found.notes
       if is_file:
         specs = {name: each.spec for name, each in sources.items()}
         writing.check_tensors(path, to, specs)
@@ -144,22 +167,22 @@ def convert(
     else:
       renamed = Renaming(checkpoint, to, scale, mapping or {}, same_order)
       sources, changed = renamed.result, renamed.changed
-      notes = renamed.notes
+      found.notes += renamed.notes
     used = {source.key for source in sources.values()}
     lost = [n for n in checkpoint.specs if n not in used and n not in sources]
     result = Conversion(
       path=path,
       renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
-      dropped=tuple(found.dropped if found else lost),
+      dropped=tuple(found.dropped or lost),
       added=tuple(
         n
         for n, source in sources.items()
         if not source.key and n not in checkpoint.specs
       ),
       changed=tuple(changed),
-      notes=(*checkpoint.notes, *notes),
-      reasons=found.dropped if found else {},
-      unproven=tuple(found.unproven) if found else (),
+      notes=(*checkpoint.notes, *found.notes),
+      reasons=found.dropped,
+      unproven=tuple(found.unproven),
       sizes={name: spec.size for name, spec in checkpoint.specs.items()},
       written={name: source.spec for name, source in sources.items()},
     )
@@ -176,39 +199,3 @@ def convert(
     return dataclasses.replace(result, notes=(*result.notes, *more))
 
   return reading.read_consistently(source, attempt)
-
-
-def _check_options(
-  to: str, choice: weights.Choice, others: Mapping[str, object]
-) -> None:
-  """Checks that what is given of both kinds of options is for the layout."""
-  own = choice._asdict()
-  is_own = to in weights.LAYOUTS
-  given = [n for n, v in (others if is_own else own).items() if v]
-  if given:
-    those = "the other layouts" if is_own else ", ".join(weights.LAYOUTS)
-    flag = _FLAGS.get(given[0], given[0]).replace("_", "-")
-    raise CheckpointError(
-      f"{given[0]} (--{flag}) is an option of {those}, but the layout is {to}: "
-      "leave it out"
-    )
-  if choice.masters and choice.averages:
-    raise CheckpointError(
-      "masters and averages exclude each other: both take the place of weights"
-    )
-  for name in ("include", "exclude"):
-    if isinstance(own[name], str):
-      raise CheckpointError(
-        f"{name} is the text {own[name]!r}, but must be a list of patterns"
-      )
-
-
-def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
-  if set_loss_scale is None:
-    return _INITIAL if reset else None
-  if reset:
-    raise CheckpointError("reset and set_loss_scale exclude each other")
-  try:
-    return arguments.check_scale("set_loss_scale", set_loss_scale)
-  except ValueError as error:
-    raise CheckpointError(str(error)) from None

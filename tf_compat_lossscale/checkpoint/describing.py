@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -113,38 +112,37 @@ class Description:
     """The way to use the checkpoint today: a sentence with what to type."""
     values = [state.value for state in self.loss_scales]
     has_run_away = any(not (math.isfinite(v) and v >= 1) for v in values)
-    what = "Its loss scale has run away. " if has_run_away else ""
     path = repr(self.path)
     if self.kind == SAVED_MODEL:
       is_ours = self.api in (KERAS_22, KERAS_23, KERAS_211)
       load = "tf_compat_lossscale.keras.load_model"
       folder = os.path.dirname(os.path.dirname(self.path))
-      return (
-        f"{what}Load it by "
-        f"{load if is_ours else 'tf.saved_model.load'}({folder!r})."
+      advice = (
+        f"Load it by {load if is_ours else 'tf.saved_model.load'}({folder!r})."
       )
-    if self.kind == SAVER and has_run_away:
+    elif self.kind == SAVER and has_run_away:
       conds = any(names.get_cond_number(key) is not None for key in self.keys)
       is_v1 = self.control_flow == "v1" or (not self.control_flow and conds)
       to = "saver" if is_v1 else "saver-v2"
       to = names.CONTRIB if self.api == names.CONTRIB else to
       paths = map(shlex.quote, (self.path, self.path + "-repaired"))
-      return (
-        f"{what}Repair it by tf-lossscale convert {' '.join(paths)} --to={to} "
-        "--reset"
+      advice = (
+        f"Repair it by tf-lossscale convert {' '.join(paths)} --to={to} --reset"
       )
-    if self.kind == SAVER:
-      return (
-        "Restore it by tf_compat_lossscale.checkpoint.Saver().restore("
-        f"session, {path}), which bridges names and a missing loss scale."
+    elif self.kind == SAVER:
+      advice = (
+        "Restore it by tf_compat_lossscale.checkpoint.Saver().restore(session, "
+        f"{path}), which bridges names and a missing loss scale."
       )
-    anew = {name: None for state in self.loss_scales for name in state.names}
-    mapping = f", mapping={anew}" if has_run_away else ""
-    return (
-      f"{what}Restore it by tf_compat_lossscale.checkpoint.restore(None, "
-      f"{path}, objects{mapping}), with objects called as in the file, and in "
-      "TensorFlow 1's style with the session instead of None."
-    )
+    else:
+      anew = {name: None for state in self.loss_scales for name in state.names}
+      mapping = f", mapping={anew}" if has_run_away else ""
+      advice = (
+        "Restore it by tf_compat_lossscale.checkpoint.restore(None, "
+        f"{path}, objects{mapping}), with objects called as in the file, and "
+        "in TensorFlow 1's style with the session instead of None."
+      )
+    return "Its loss scale has run away. " * has_run_away + advice
 
 
 def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
@@ -170,10 +168,12 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
 
 
 def _describe(checkpoint: Checkpoint, verify: bool) -> Description:
-  checked = verify or checkpoint.size <= _SMALL
+  size = sum(spec.size for spec in checkpoint.specs.values())
+  checked = verify or size <= _SMALL
   if checked:
-    for name in checkpoint.specs:
-      checkpoint.read(name)
+    for name, spec in checkpoint.specs.items():
+      if spec.dtype != "variant":  # The state of a dataset's iterator.
+        checkpoint.read(name)
   meta = checkpoint.meta_graph
   facts = (
     _describe_names(checkpoint)
@@ -207,7 +207,10 @@ def _find_control_flow(meta: Any) -> str | None:
 def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
   specs = checkpoint.specs
   scales = names.find_scales(specs)
-  found = [*scales.known, *scales.likely]
+  found = [
+    [name for name in (*scale.names, *scale.counts) if name in specs]
+    for scale in (*scales.known, *scales.likely)
+  ]
   steps = [
     name
     for name, spec in specs.items()
@@ -221,7 +224,10 @@ def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
     "kind": SAVER,
     "api": ", ".join(sorted({scale.api for scale in scales.known})) or None,
     "inner_optimizer": ", ".join(sorted(optimizers)) or None,
-    "loss_scales": tuple(_read_state(checkpoint, scale) for scale in found),
+    "loss_scales": tuple(
+      _make_state({name: checkpoint.read_scalar(name) for name in each})
+      for each in found
+    ),
     "notes": tuple(_note_likenesses(checkpoint, scales)),
     "step": int(checkpoint.read_scalar(steps[0])) if steps else None,
   }
@@ -241,16 +247,11 @@ def _note_likenesses(
       f"{name} ({value:.9g}) {kind} a loss scale's variable, but {missing} "
       "is missing: it may as well be the program's own"
     )
-  if scales.unclear:
+  loose = sorted(scales.unclear | scales.counters)
+  if loose:
     yield (
-      f"{', '.join(sorted(scales.unclear))} have names of a loss scale's "
-      "variables, but there are more of one kind than of another: some are the "
-      "program's own"
-    )
-  for name in sorted(scales.counters):
-    yield (
-      f"{name} has the name of a loss scale's counter, but there is no loss "
-      "scale beside it: it is probably the program's own"
+      f"{', '.join(loose)}: named like a loss scale's variables, but no whole "
+      "loss scale has these names: all or some are the program's own"
     )
   for name, spec in specs.items():
     if names.get_base(name) == _LOGARITHM and not spec.shape:
@@ -261,37 +262,19 @@ def _note_likenesses(
       )
 
 
-def _read_state(
-  checkpoint: Checkpoint, scale: names.ScaleNames
-) -> LossScaleState:
-  listed = (*names.SCALE_TENSORS[scale.api], *names.COUNTS)
-  found = {
-    base: name
-    for base, name in zip(listed, (*scale.names, *scale.counts))
-    if name in checkpoint.specs
-  }
-  return _make_state(
-    {base: checkpoint.read_scalar(name) for base, name in found.items()},
-    found.values(),
-  )
-
-
-def _make_state(
-  values: Mapping[str, Any], found: Iterable[str]
-) -> LossScaleState:
+def _make_state(values: Mapping[str, Any]) -> LossScaleState:
   """Returns a loss scale's state.
 
   Args:
-    values: Name in any API -> value; the loss scale first.
-    found: The names of the variables.
+    values: Name or path of a variable -> its value; the loss scale first.
   """
-  good = values.get("good_steps", values.get(names.KERAS_3[1]))
+  found = {names.get_base(name): value for name, value in values.items()}
   return LossScaleState(
     float(next(iter(values.values()))),
-    good,
-    values.get(names.SPENT, values.get("bad_steps")),
-    tuple(found),
-    skipped_steps=values.get(names.SKIPPED),
+    found.get("good_steps", found.get(names.KERAS_3[1])),
+    found.get(names.SPENT, found.get("bad_steps")),
+    tuple(values),
+    skipped_steps=found.get(names.SKIPPED),
   )
 
 
@@ -321,8 +304,9 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
       values = {n: value for n, value in listed.items() if value is not None}
       api = names.CONTRIB if names.LOSS_SCALE in values else generation
       if not values.keys().isdisjoint(_MEMBERS[:3]):
-        paths = [f"{path}/{name}".lstrip("/") for name in values]
-        states.append(_make_state(values, paths))
+        states.append(
+          _make_state({f"{path}/{n}".lstrip("/"): values[n] for n in values})
+        )
   step = _read_child(checkpoint, nodes[0], "global_step")
   if step is None:
     step = max((s for s in steps if s is not None), default=None)

@@ -83,62 +83,36 @@ DEBIASING = {"biased", "local_step"}  # What zero debiasing keeps beside one.
 STEPS = {"global_step", "save_counter"}
 ACCUMULATION = {"accumulation/micro_batches"}  # The counter of `accumulate`.
 MASTERS = "FP32-master-copy/"  # The scope of float32 copies of float16 weights.
-# What optimizers call their slots, in lower case and without numbers. Most are
-# the names of the optimizers.
-SLOTS = {
+# What optimizers call their slots that `slots` has no table for, in lower case
+# and without numbers. Most are the names of the optimizers.
+OTHER_SLOTS = {
   # tf.train.
-  "adadelta",
-  "adagrad",
   "adagradda",
-  "adam",
-  "ftrl",
-  "momentum",
   "proximaladagrad",
   "proximalgradientdescent",
-  "rmsprop",
   # tf.contrib.opt and its successors.
   "accumulated_gradient",
-  "adamax",
-  "adamw",
   "addsign",
   "centeredrmsprop",
   "elasticaverageoptimizer",
   "ggt",
-  "lamb",
   "larsoptimizer",
   "lazyadam",
   "lazyadamoptimizer",
   "modelaverageoptimizer",
-  "momentumw",
   "movingaverageoptimizer",
   "multistepoptimizer",
-  "nadam",
   "powersign",
   "sgdw",
   "shampoo",
-  # Keras's optimizers.
-  "accum_grad",
-  "accum_var",
-  "accumulator",
-  "linear",
-  "m",
-  "mg",
-  "rms",
-  "v",
+  # Keras's, Adafactor's, NovoGrad's, and sums of gradients.
   "vhat",
-  # BERT's, Adafactor's, NovoGrad's, and sums of gradients.
-  "adafactor",
-  "adam_m",
-  "adam_v",
-  "grad_acc",
-  "grad_ema",
-  "lamb_m",
-  "lamb_v",
-  "novograd",
   "vc",
   "vr",
+  "grad_acc",
+  "grad_ema",
 }
-# The names among them that are short enough for a program's own variables.
+# Names of slots that are short enough for a program's own variables.
 SHORT_SLOTS = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
 
 
@@ -341,7 +315,14 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
     elif 0 not in sizes:
       unclear.update(name for members in lists for name in members)
     elif sizes == {0, len(lists[0])}:
-      incomplete += _complete(scope, api, lists, tensors)
+      for i, first in enumerate(lists[0]):
+        number = get_number(first)
+        each = tuple(
+          members[i] if members else scope + add_number(base, number)
+          for members, base in zip(lists, SCALE_TENSORS[api])
+        )
+        if all(n not in tensors for n, m in zip(each, lists) if not m):
+          incomplete.append(ScaleNames(api, scope, each))
     elif not lists[0]:
       counters.update(name for members in lists for name in members)
   likely = [
@@ -355,29 +336,6 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
 def get_number(name: str) -> int:
   """Returns the number in which a name ends; 0 if there is none."""
   return split_number(name)[1]
-
-
-def _complete(
-  scope: str,
-  api: str,
-  lists: list[list[str]],
-  tensors: Mapping[str, TensorSpec],
-) -> Iterator[ScaleNames]:
-  """Yields loss scales with the names that their missing counters would have.
-
-  Args:
-    scope: The scope of the variables, with its slash.
-    api: COMPAT or CONTRIB.
-    lists: The names that are there of each variable of a loss scale.
-    tensors: The names that are taken.
-  """
-  for i, first in enumerate(lists[0]):
-    found = tuple(
-      members[i] if members else scope + add_number(base, get_number(first))
-      for members, base in zip(lists, SCALE_TENSORS[api])
-    )
-    if all(n not in tensors for n, m in zip(found, lists) if not m):
-      yield ScaleNames(api, scope, found)
 
 
 def sort_by_creation(names: Iterable[str]) -> list[str] | None:

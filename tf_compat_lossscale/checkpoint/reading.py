@@ -50,18 +50,7 @@ _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
 DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
 _MANY = 5  # Checkpoints that an error lists.
-_KERAS = (
-  "a file of Keras, no checkpoint: load it by Keras, or by "
-  "tf_compat_lossscale.keras.load_model"
-)
-# What files are that are no checkpoints, by the ends of their names.
-_OTHERS = {
-  ".h5": _KERAS,
-  ".hdf5": _KERAS,
-  ".keras": _KERAS,
-  ".npz": "a file of NumPy arrays, no checkpoint: numpy.load reads it",
-  ".safetensors": "no checkpoint: safetensors.numpy.load_file reads it",
-}
+_KERAS = (".h5", ".hdf5", ".keras")
 _FIRST_FORMAT = (
   "a checkpoint of TensorFlow's first format (V1) has none, and is restored by "
   "tf.compat.v1.train.Saver: save it once without write_version"
@@ -70,10 +59,7 @@ _FIRST_FORMAT = (
 _OPS = re.compile(r"\{\{[^}]*\}\} | \[Op:[^]]*\]")
 _TRIES = 5  # The number of tries after which reading fails.
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
-# A process writes the data files first. We wait for the index for so many
-# seconds if a file is younger than `_RECENT` seconds.
-_PATIENCE = 1.0
-_RECENT = 2.0
+_PATIENCE = 1.0  # Seconds to wait for the index that fits the data files.
 
 
 class CheckpointError(ValueError):
@@ -150,11 +136,6 @@ class Checkpoint:
     }
     self._has_objects = self.specs.pop(OBJECT_GRAPH, None) is not None
 
-  @property
-  def size(self) -> int:
-    """The number of bytes of all tensors, without those of strings."""
-    return sum(spec.size for spec in self.specs.values())
-
   @functools.cached_property
   def object_graph(self) -> Any:
     """The `TrackableObjectGraph`; None if the variables are saved by name."""
@@ -162,16 +143,7 @@ class Checkpoint:
       return None
     with _explain(self.prefix):
       data = self._reader.get_tensor(OBJECT_GRAPH)
-      graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
-      numbers = {0}
-      for node in graph.nodes:
-        numbers.update(child.node_id for child in node.children)
-        for slot in node.slot_variables:
-          numbers.add(slot.original_variable_node_id)
-          numbers.add(slot.slot_variable_node_id)
-      if not numbers <= set(range(len(graph.nodes))):
-        raise ValueError("its object graph refers to an object that is missing")
-      return graph
+      return trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
 
   @functools.cached_property
   def saved_model(self) -> str | None:
@@ -301,9 +273,12 @@ def read_consistently(
       return result
     except _Overwritten:
       pass
-    except Exception:
+    except Exception as error:
       is_done = checkpoint is not None and checkpoint.is_checked
-      if is_done or not _will_differ(prefix, stamp):
+      # A process writes the data files first, which the old index does not fit.
+      is_torn = isinstance(error.__cause__ or error, tf.errors.OpError)
+      patience = _PATIENCE if is_torn else 0
+      if is_done or not _will_differ(prefix, stamp, patience):
         raise
     time.sleep(_PAUSE * 2**number)
   raise CheckpointError(
@@ -420,42 +395,37 @@ def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
       return _find_in_folder(path)
     bare = path.rstrip("/")
     parts = _PARTS.fullmatch(bare)
-    prefix = parts[1] if parts else path
-    is_there = parts is not None and tf.io.gfile.exists(prefix + ".index")
-    if bare != path and (is_there or tf.io.gfile.exists(bare + ".index")):
+    prefix = parts[1] if parts else bare
+    if tf.io.gfile.exists(prefix + ".index"):
+      if bare == path:
+        return prefix, ""
       raise CheckpointError(
         f"{path}: no folder; the checkpoint {bare} is meant without the slash"
       )
-    if is_there:
-      return prefix, ""
+    folder, name = os.path.split(prefix)
+    if any(n.startswith(name + ".data-") for n in _list_names(folder)):
+      raise _make_error(
+        prefix,
+        f"the index {name}.index is missing, and the data files alone are no "
+        "checkpoint",
+      )
     if parts or not tf.io.gfile.exists(path):
-      raise CheckpointError(_explain_missing(path, prefix))
-    folder, name = os.path.split(path)
+      raise _make_error(
+        prefix,
+        "no such checkpoint, file or folder: name a prefix such as "
+        "model.ckpt-1000, and no pattern",
+      )
     if name == _SAVED_MODEL:
       return _find_in_folder(folder)
-    what = _OTHERS.get(os.path.splitext(path)[1])
-    if what:
-      raise CheckpointError(f"{path}: {what}")
     if name == _STATE or _read_bytes(path, 64).startswith(_LATEST):
       return _find_by_state(folder, name), ""
-    raise CheckpointError(
-      f"{path}: no checkpoint: name the prefix of an index, or a folder; "
-      f"{_FIRST_FORMAT}{_name_beside(path)}"
-    )
-
-
-def _explain_missing(path: str, prefix: str) -> str:
-  beside = _name_beside(prefix)
-  folder, name = os.path.split(prefix)
-  if any(n.startswith(name + ".data-") for n in _list_names(folder)):
-    return (
-      f"{prefix}: the index {name}.index is missing, and the data files alone "
-      f"are no checkpoint{beside}"
-    )
-  if re.search(r"[*?[]", name):
-    return f"{path}: a path is no pattern: name one checkpoint{beside}"
-  beside = beside or " (name a prefix such as model.ckpt-1000, without .index)"
-  return f"{path}: no such checkpoint, file or folder{beside}"
+    if name.endswith(_KERAS):
+      raise CheckpointError(
+        f"{path}: a file of Keras, no checkpoint: load it by Keras, or by "
+        "tf_compat_lossscale.keras.load_model"
+      )
+    what = "no checkpoint: name the prefix of an index, or a folder"
+    raise _make_error(path, f"{what}; {_FIRST_FORMAT}")
 
 
 def _find_in_folder(folder: str) -> tuple[str, str]:
@@ -494,9 +464,9 @@ def _find_by_state(folder: str, state: str) -> str:
     with contextlib.suppress(ValueError):
       found = tf.train.get_checkpoint_state(folder, state)
     if found is None:
-      raise CheckpointError(
-        f"{path}: it is no text of a CheckpointState, or names no "
-        f"model_checkpoint_path{_name_beside(path)}"
+      raise _make_error(
+        path,
+        "it is no text of a CheckpointState, or names no model_checkpoint_path",
       )
     latest = found.model_checkpoint_path
     # The folder may come from elsewhere, also from Windows.
@@ -507,9 +477,10 @@ def _find_by_state(folder: str, state: str) -> str:
     ):
       if tf.io.gfile.exists(candidate + ".index"):
         return candidate
-  raise CheckpointError(
-    f"{path}: it names {latest!r} as the latest checkpoint, whose index is "
-    f"missing; {_FIRST_FORMAT}{_name_beside(path)}"
+  raise _make_error(
+    path,
+    f"it names {latest!r} as the latest checkpoint, whose index is missing; "
+    + _FIRST_FORMAT,
   )
 
 
@@ -531,16 +502,15 @@ def _list_prefixes(folder: str) -> list[str]:
   return sorted(names, key=lambda name: (_split_step(name)[1], name))
 
 
-def _name_beside(path: str) -> str:
-  """Returns the end of an error that names the checkpoints beside a path."""
-  folder, name = os.path.split(path.rstrip("/"))
+def _make_error(path: str, what: str) -> CheckpointError:
+  """Returns an error for a path, which names the checkpoints beside it."""
+  folder, name = os.path.split(path)
   found = _list_prefixes(folder)
   # 'model.ckpt' without a step means those of that name.
   same = [other for other in found if _split_step(other)[0] == name]
-  if not found:
-    return ""
   where = os.path.join(folder, "") or "this folder"
-  return f"; in {where} there is: {_join((same or found)[::-1])}"
+  beside = f"; in {where} there is: {_join((same or found)[::-1])}"
+  return CheckpointError(f"{path}: {what}{beside if found else ''}")
 
 
 def _join(names: Sequence[str]) -> str:
@@ -587,29 +557,19 @@ def list_data(prefix: str) -> list[str]:
 def _read_stamp(prefix: str) -> tuple[int, ...]:
   """Returns numbers that differ if the index was replaced or written."""
   path = prefix + ".index"
-  try:
+  with contextlib.suppress(OSError, ValueError):
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns
-  except (OSError, ValueError):
-    pass  # It is missing, or on another file system.
-  try:
+  # It is missing, or on another file system.
+  with contextlib.suppress(tf.errors.OpError):
     there = tf.io.gfile.stat(path)
     return there.length, there.mtime_nsec
-  except tf.errors.OpError:
-    return ()
+  return ()
 
 
-def _will_differ(prefix: str, stamp: tuple[int, ...]) -> bool:
-  """Returns whether an index differs from its stamp, or soon does.
-
-  A process writes the data files first.
-  """
-  newest = stamp[-1] if stamp else 0
-  for path in list_data(prefix):
-    with contextlib.suppress(OSError):
-      newest = max(newest, os.stat(path).st_mtime_ns)
-  is_recent = time.time() - newest / 1e9 < _RECENT
-  end = time.monotonic() + (_PATIENCE if is_recent else 0)
+def _will_differ(prefix: str, stamp: tuple[int, ...], patience: float) -> bool:
+  """Returns whether an index differs from its stamp within some seconds."""
+  end = time.monotonic() + patience
   while _read_stamp(prefix) == stamp:
     if time.monotonic() >= end:
       return False

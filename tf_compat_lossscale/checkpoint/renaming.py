@@ -72,10 +72,7 @@ class Renaming:
     self.api = _APIS.get(to, names.COMPAT)
     self.tensors = names.SCALE_TENSORS.get(self.api or "", {})
     self.is_v1 = to in ("saver", "contrib")
-    self.sources = {
-      name: Source(key, checkpoint.specs[key])
-      for name, key in names.list_keys(checkpoint).items()
-    }
+    self.sources = places.list_sources(checkpoint)
     self.result: dict[str, Source] = {}
     self.origins: dict[str, str] = {}
     self.undecided: list[Undecided] = []

@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
 import functools
 import inspect
 import os
 from typing import Any
-from typing import NamedTuple
 
 from absl import logging
 import tensorflow.compat.v2 as tf
@@ -35,26 +30,10 @@ _DEFAULT: Any = (
   .default
 )
 _ASSIGNS = {"Assign", "AssignVariableOp"}
-# Ops that group the ops of a restore.
-_GROUPS = {"NoOp", "Identity"}
 # Ops between the op that reads a tensor and the op that assigns the tensor.
 _PASSES = {"Cast", "Identity", "Reshape"}
 # The op that reads tensors. Its inputs are a prefix, names and slices.
 _READER = "RestoreV2"
-
-
-class _Saved(NamedTuple):
-  """The variables and other objects of a Saver.
-
-  Attributes:
-    variables: Key -> the variable, or the parts of a partitioned variable, in
-      the order of creation; or a list of variables with their own names.
-    others: The keys or names of other objects, such as tables, and of variables
-      that are in no collection or not assigned the value as it is.
-  """
-
-  variables: Mapping[str, Any] | list[Any]
-  others: list[str]
 
 
 class Saver(tf.compat.v1.train.Saver):
@@ -72,7 +51,6 @@ class Saver(tf.compat.v1.train.Saver):
   """
 
   last_report: Report | None = None
-  _import_scope: str | None = None
 
   def restore(
     self, sess: tf.compat.v1.Session, save_path: str | os.PathLike[str]
@@ -91,19 +69,19 @@ class Saver(tf.compat.v1.train.Saver):
     """
     self.last_report = None
     reading.find(save_path)  # That it is missing is the first error to report.
-    saved = self._find_saved(sess.graph)
+    saved, others = self._find_saved(sess.graph)
 
     def attempt(checkpoint: Checkpoint) -> Report | None:
-      places = restoring.list_places(saved.variables)
+      places = restoring.list_places(saved)
       restoring.match_by_name(sess, checkpoint, places, Wishes())
       is_exact = all(each.source and not each.why for each in places)
       if is_exact and checkpoint.object_graph is None:
         super(Saver, self).restore(sess, checkpoint.prefix)
         return None
-      if saved.others:
+      if others:
         raise CheckpointError(
           f"{checkpoint.prefix}: names must be bridged, but only variables can "
-          f"be, and the Saver has more ({', '.join(saved.others)}): convert "
+          f"be, and the Saver has more ({', '.join(others)}): convert "
           "the checkpoint first (tf-lossscale convert)"
         )
       return restoring.fill_by_name(sess, checkpoint, places)
@@ -112,28 +90,22 @@ class Saver(tf.compat.v1.train.Saver):
     if self.last_report is not None:
       logging.info("%s", self.last_report.summary)
 
-  def _find_saved(self, graph: tf.Graph) -> _Saved:
-    """Returns the variables that the Saver saves, and the names of the rest."""
+  def _find_saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:
+    """Finds what the Saver saves.
+
+    Returns:
+      The variables: a list, or a dict from their keys to them or to the parts
+      of a partitioned one; and the keys or names of other objects, such as
+      tables, and of what the graph does not show to be one variable.
+    """
     saved = private_names.find_saved_objects(self)
-    if saved is None and self.saver_def is not None:
-      decoded = _find_by_ops(graph, self.saver_def)
-      if decoded is not None:
-        return decoded
-    others = []
     if saved is None:
-      scope = self._import_scope and self._import_scope + "/"
-      saved = graph.get_collection(_Keys.GLOBAL_VARIABLES, scope)
-      others = graph.get_collection(_Keys.SAVEABLE_OBJECTS, scope)
-      if scope:  # The checkpoint's names do not have the scope.
-        saved = {
-          place.name[len(scope) :]: place.variables
-          for place in restoring.list_places(saved)
-        }
-    elif not isinstance(saved, dict):
-      others = [item for item in saved if not _is_variable(item)]
-      saved = [item for item in saved if _is_variable(item)]
+      return _find_by_ops(graph, self.saver_def)
+    if isinstance(saved, dict):
+      return saved, []
+    others = [item for item in saved if not _is_variable(item)]
     names = [str(getattr(item, "name", item)) for item in others]
-    return _Saved(saved, names)
+    return [item for item in saved if _is_variable(item)], names
 
 
 def _is_variable(item: Any) -> bool:
@@ -193,24 +165,8 @@ def MonitoredTrainingSession(
   Returns:
     A monitored session.
   """
-  return tf1.train.MonitoredTrainingSession(
-    master,
-    is_chief,
-    checkpoint_dir,
-    Scaffold() if scaffold is None else scaffold,
-    hooks,
-    chief_only_hooks,
-    save_checkpoint_secs,
-    save_summaries_steps,
-    save_summaries_secs,
-    config,
-    stop_grace_period_secs,
-    log_step_count_steps,
-    max_wait_secs,
-    save_checkpoint_steps,
-    summary_dir,
-    save_graph_def,
-  )
+  arguments = locals() | {"scaffold": scaffold or Scaffold()}
+  return tf1.train.MonitoredTrainingSession(**arguments)
 
 
 def import_meta_graph(
@@ -257,20 +213,12 @@ def import_meta_graph(
   saver = tf1.train.import_meta_graph(
     meta_graph, clear_devices, import_scope, **kwargs
   )
-  if saver is None:
-    return None
-  saver = Saver(saver_def=saver.saver_def)
-  saver._import_scope = import_scope
-  return saver
-
-
-class _UnknownKeys(Exception):
-  """An error for an op that reads tensors whose names are not constant."""
+  return None if saver is None else Saver(saver_def=saver.saver_def)
 
 
 def _find_by_ops(
   graph: tf.Graph, saver_def: tf.compat.v1.train.SaverDef
-) -> _Saved | None:
+) -> tuple[dict[str, list[Any]], list[str]]:
   """Finds the keys by which a Saver of a MetaGraph restores variables.
 
   A MetaGraph has a `SaverDef`, which names some of the Saver's ops. Only these
@@ -284,109 +232,47 @@ def _find_by_ops(
     saver_def: The names of these ops.
 
   Returns:
-    The variables by key; None if the graph does not show the keys.
+    Key -> the variable, or the parts of a partitioned one; and the other keys.
   """
-  try:
-    root = graph.get_operation_by_name(saver_def.restore_op_name)
-  except (KeyError, ValueError):
-    return None
-  known = _list_collected(graph)
-  list_reads = functools.cache(_list_reads)
-  targets: dict[str, list[tuple[Any, str]]] = {}
-  others: dict[str, None] = {}
-  try:
-    for op in _list_grouped(root):
-      tensor = op.inputs[1] if op.type in _ASSIGNS else None
-      while tensor is not None and tensor.op.type in _PASSES:
-        tensor = tensor.op.inputs[0]
-      variable = None
-      if tensor is not None and tensor.op.type == _READER:
-        variable = known.get(op.inputs[0].op.name)
-      if tensor is None or variable is None:
-        others.update(dict.fromkeys(_find_keys(op, list_reads)))
-        continue
-      key, part = list_reads(tensor.op)[tensor.value_index]
-      found = targets.setdefault(key, [])
-      if all(variable is not other for other, _ in found):
-        found.append((variable, part))
-  except (_UnknownKeys, UnicodeDecodeError):
-    return None
-  if not targets and not others:
-    return None
-  uses = Counter(id(v) for found in targets.values() for v, _ in found)
-  for key, found in targets.items():
-    # A variable on several replicas may be restored with the first one, and
-    # again by a key of its own.
-    alone = [pair for pair in found if uses[id(pair[0])] == 1]
-    if alone and not found[0][1]:
-      found[:] = alone
-    if not _is_whole(found):
-      others[key] = None
-  order = {id(variable): i for i, variable in enumerate(known.values())}
-  variables = {
-    key: [variable for variable, _ in found]
-    for key, found in sorted(
-      targets.items(), key=lambda item: order[id(item[1][0][0])]
-    )
-    if key not in others
+  # An imported graph has a variable anew in each collection. Those of the last
+  # collection here are the ones that restoring by name knows.
+  known = {
+    item.op.name: item
+    for key in (*graph.get_all_collection_keys(), _Keys.GLOBAL_VARIABLES)
+    for item in graph.get_collection(key)
+    if hasattr(item, "initializer") and hasattr(item, "op")
   }
-  return _Saved(variables, list(others))
+  list_reads = functools.cache(_list_reads)
+  found: dict[str, list[Any]] = {}
+  others: dict[str, None] = {}  # Keys, also of what is no variable.
+  stack = [graph.get_operation_by_name(saver_def.restore_op_name)]
+  seen = set(stack)
+  while stack:
+    op = stack.pop()
+    if op.type == _READER:
+      others |= dict.fromkeys(key for key, _ in list_reads(op))
+    elif op.type in _ASSIGNS:
+      tensor = op.inputs[1]
+      while tensor.op.type in _PASSES:
+        tensor = tensor.op.inputs[0]
+      variable = known.get(op.inputs[0].op.name)
+      if tensor.op.type == _READER and variable is not None:
+        key, part = list_reads(tensor.op)[tensor.value_index]
+        info = tracking.find_slice(variable)
+        is_fit = part == (info.spec if info else "")
+        found.setdefault(key, []).append(variable if is_fit else None)
+    before = [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    fresh = [each for each in dict.fromkeys(before) if each not in seen]
+    stack += fresh
+    seen.update(fresh)
+  for key, variables in found.items():
+    are_parts = all(map(tracking.find_slice, variables))
+    if None not in variables and (len(variables) == 1 or are_parts):
+      del others[key]
+  return {k: found[k] for k in sorted(found.keys() - others.keys())}, [*others]
 
 
 def _list_reads(op: tf.Operation) -> list[tuple[str, str]]:
   """Returns key and slice of each output of an op that reads; "" is all."""
-  values = [tf.get_static_value(tensor) for tensor in op.inputs[1:]]
-  if any(value is None or len(value) != len(op.outputs) for value in values):
-    raise _UnknownKeys
-  return [(key.decode(), part.decode()) for key, part in zip(*values)]
-
-
-def _find_keys(
-  op: tf.Operation,
-  list_reads: Callable[[tf.Operation], list[tuple[str, str]]],
-) -> Iterator[str]:
-  """Yields the keys of all tensors that an op depends on."""
-  stack, seen = [op], {op}
-  while stack:
-    for tensor in stack.pop().inputs:
-      if tensor.op.type == _READER:
-        yield list_reads(tensor.op)[tensor.value_index][0]
-      elif tensor.op not in seen:
-        seen.add(tensor.op)
-        stack.append(tensor.op)
-
-
-def _list_collected(graph: tf.Graph) -> dict[str, Any]:
-  """Returns the variables in a graph's collections, by their ops' names."""
-  known: dict[str, Any] = {}
-  keys = graph.get_all_collection_keys()
-  # This collection is in the order of creation, and has nearly all.
-  first = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
-  for key in sorted(keys, key=lambda key: key != first):
-    for item in graph.get_collection(key):
-      if hasattr(item, "initializer") and hasattr(item, "op"):
-        known.setdefault(item.op.name, item)
-  return known
-
-
-def _list_grouped(root: tf.Operation) -> Iterator[tf.Operation]:
-  """Yields the ops that run if an op runs, without ops that only group."""
-  stack, seen = [root], {root.name}
-  while stack:
-    op = stack.pop()
-    if op.type not in _GROUPS:
-      yield op
-      continue
-    for other in [*op.control_inputs, *(tensor.op for tensor in op.inputs)]:
-      if other.name not in seen:
-        seen.add(other.name)
-        stack.append(other)
-
-
-def _is_whole(found: list[tuple[Any, str]]) -> bool:
-  """Returns whether the reads are one whole variable or all parts of one."""
-  for variable, part in found:
-    info = tracking.find_slice(variable)
-    if part != (info.spec if info else ""):
-      return False
-  return len(found) == 1 or all(part for _, part in found)
+  keys, parts = (tf.get_static_value(tensor) for tensor in op.inputs[1:])
+  return [(key.decode(), part.decode()) for key, part in zip(keys, parts)]

@@ -84,6 +84,12 @@ CLASSES = {
   ],
   "",
 )
+# All that optimizers call their slots, in lower case and without numbers.
+SLOTS = {
+  *(kind.lower() for kind in (*CLASSES, *ALIKE, *OWN_NAMES)),
+  *(role for each in ROLES.values() for roles in each for role in roles),
+  *names.OTHER_SLOTS,
+}
 # Optimizer -> role -> the attribute of Keras's newer optimizers that lists its
 # variables. In an object graph, the first optimizer whose lists are all there.
 LISTS: dict[str, dict[str, str]] = {
@@ -224,8 +230,7 @@ def find_lost(
     for slot, weight in names.find_slots(tensors)
     if weight in used
     and (
-      tensors[slot] == tensors[weight]
-      or names.get_base(slot).lower() in names.SLOTS
+      tensors[slot] == tensors[weight] or names.get_base(slot).lower() in SLOTS
     )
   ]
   served = {weight for slot, weight in found if slot in used}

@@ -35,6 +35,7 @@ from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.checkpoint.slots import HYPERPARAMETERS
+from tf_compat_lossscale.checkpoint.slots import SLOTS
 
 LAYOUTS = ("weights", "npz", "safetensors")
 # Adafactor's factors of a slot lack one of the weight's dimensions.
@@ -254,13 +255,13 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
   base = names.get_base(name).lower()
   head = name.rpartition("/")[0]
   shape, whole = specs[name].shape, specs[weight].shape
-  if base not in names.SLOTS:
+  if base not in SLOTS:
     return False
   if base in names.SHORT_SLOTS and head != weight:
     # A program may call variables of its own m and v. Keras's optimizers have
     # slots such as `training/Adam/dense/kernel/m`.
     scope = head.removesuffix(weight).rstrip("/").rpartition("/")[2].lower()
-    if names.split_number(scope)[0] not in names.SLOTS | {"sgd"}:
+    if names.split_number(scope)[0] not in SLOTS:
       return False
   return shape == whole or (
     base in _FACTORS

@@ -18,13 +18,11 @@ import contextlib
 import importlib
 import os
 import re
-import shutil
 import tempfile
 from typing import Any
 import zipfile
 
 from google.protobuf import text_format
-from google.protobuf import wrappers_pb2
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -95,9 +93,10 @@ def _check_path(path: str, example: str) -> None:
 
 @contextlib.contextmanager
 def _make_folder(path: str) -> Iterator[str]:
-  """Makes a new folder beside a path; removes it at the end.
+  """Makes a new folder beside a path; flushes the path and removes the folder.
 
-  Folders that `path` lacks are made, too, and removed again after an error.
+  If the folder of the path is missing, too, the new one is in the nearest that
+  is there.
 
   Yields:
     The new folder.
@@ -106,19 +105,17 @@ def _make_folder(path: str) -> Iterator[str]:
     CheckpointError: A file cannot be written.
   """
   parent, name = os.path.split(os.path.abspath(path))
-  made, folder = [], ""
   while not os.path.lexists(parent):
-    made.append(parent)
     parent = os.path.dirname(parent)
   try:
-    for each in reversed(made):
-      os.makedirs(each, exist_ok=True)  # Another process may be first.
-    folder = tempfile.mkdtemp(
+    with tempfile.TemporaryDirectory(
       prefix=f".{name[:99]}.",
       suffix=".unfinished",
-      dir=os.path.dirname(path) or ".",
-    )
-    yield folder
+      dir=parent,
+      ignore_cleanup_errors=True,
+    ) as folder:
+      yield folder
+      _flush(os.path.dirname(path) or ".", names=())
   except OSError as error:
     where = error.filename2 or error.filename or path
     raise CheckpointError(f"{where}: {error.strerror or error}") from error
@@ -126,12 +123,6 @@ def _make_folder(path: str) -> Iterator[str]:
     raise CheckpointError(
       f"{path}: it cannot be written: {reading.get_first_line(error)}"
     ) from error
-  finally:
-    if folder:
-      shutil.rmtree(folder, ignore_errors=True)
-    for each in made:
-      with contextlib.suppress(OSError):  # It is missing, or it has files.
-        os.rmdir(each)
 
 
 def write_checkpoint(
@@ -171,9 +162,9 @@ def write_checkpoint(
     _flush(folder)
     checkpoint.check_current()
     check_prefix(prefix, overwrite)
+    os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     _publish(folder, prefix, overwrite)
     notes += _write_state(folder, prefix)
-    _flush(os.path.dirname(prefix) or ".", names=())
   if has_meta and not keep_meta:
     notes.append(
       f"{old}.meta is not copied, since its graph has other names: the program "
@@ -266,8 +257,8 @@ def write_file(
             np.lib.format.write_array(member, array, allow_pickle=False)
     _flush(folder)
     checkpoint.check_current()
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     _place(new, path, overwrite)
-    _flush(os.path.dirname(path) or ".", names=())
 
 
 def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
@@ -352,14 +343,6 @@ def _group(prefix: str, sources: Mapping[str, Source]) -> list[list[str]]:
   Raises:
     CheckpointError: There are not enough tensors for another number.
   """
-  groups: list[list[str]] = []
-  size = _GROUP
-  for name in sorted(sources):
-    size += sources[name].spec.size
-    if size > _GROUP or not groups:
-      groups.append([])
-      size = sources[name].spec.size
-    groups[-1].append(name)
   taken = {int(path.rpartition("-")[2]) for path in reading.list_data(prefix)}
   free = [n for n in range(1, len(sources) + 1) if n not in taken]
   if not free:
@@ -367,35 +350,27 @@ def _group(prefix: str, sources: Mapping[str, Source]) -> list[list[str]]:
       f"{prefix}: its data file would be replaced before its index, since "
       "there are too few tensors: name another path, or remove it first"
     )
-  count = min(free, key=lambda number: abs(number - len(groups)))
-  while len(groups) > count:
-    last = groups.pop()
-    groups[-1] += last
-  while len(groups) < count:
-    groups.append([max(groups, key=len).pop()])
-  return groups
+  size = sum(source.spec.size for source in sources.values())
+  count = min(free, key=lambda number: abs(number - size // _GROUP - 1))
+  ordered = sorted(sources, key=lambda name: sources[name].spec.size)
+  return [ordered[i::count] for i in range(count)]
 
 
 def _read(checkpoint: Checkpoint, sources: Sequence[Source]) -> list[tf.Tensor]:
   """Reads what stays as it is without a copy in NumPy's memory."""
-  is_whole = [
-    source.value is None
-    and source.factor == 1
-    and source.spec == checkpoint.specs[source.key]
-    for source in sources
+  same = [
+    each
+    for each in sources
+    if each == Source(each.key, each.spec)
+    and each.spec == checkpoint.specs.get(each.key)
   ]
-  whole = [(s.key, "") for s, is_ in zip(sources, is_whole) if is_]
-  try:
-    tensors = iter(checkpoint.restore(whole))
-  except CheckpointError:
-    for key, _ in whole:
-      checkpoint.read(key)  # The error for one tensor has its name.
-    raise
+  restored = checkpoint.restore([(each.key, "") for each in same])
+  tensors = dict(zip(same, restored))
   return [
-    next(tensors)
-    if is_
-    else tf.constant(source.read(checkpoint), source.spec.dtype)
-    for source, is_ in zip(sources, is_whole)
+    tensors[each]
+    if each in tensors
+    else tf.constant(each.read(checkpoint), each.spec.dtype)
+    for each in sources
   ]
 
 
@@ -442,11 +417,11 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
   parent, name = os.path.split(prefix)
   state = os.path.join(parent, _STATE)
   if not os.path.lexists(state):
-    text = text_format.MessageToString(wrappers_pb2.StringValue(value=name))
-    quoted = text.partition(" ")[2]
-    with open(os.path.join(folder, _STATE), "w") as file:
-      file.write(f"model_checkpoint_path: {quoted}")
-      file.write(f"all_model_checkpoint_paths: {quoted}")
+    found = tf.compat.v1.train.generate_checkpoint_state_proto(
+      os.path.abspath(folder), name
+    )
+    with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
+      file.write(text_format.MessageToString(found))
     _flush(folder, (_STATE,))
     with contextlib.suppress(CheckpointError):  # Another process wrote one.
       _place(os.path.join(folder, _STATE), state, overwrite=False)
