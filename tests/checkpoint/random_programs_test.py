@@ -24,7 +24,7 @@ from tf_compat_lossscale import checkpoint
 tf1 = tf.compat.v1
 _folder_of_programs = role_programs.folder_of_programs
 _CHUNK = 25
-_PROGRAMS = int(os.environ.get("RESTORED_PROGRAMS", 100))
+_PROGRAMS = int(os.environ.get("RESTORED_PROGRAMS", 50))
 _SWAPPED = {"dynamic": "contrib", "contrib": "dynamic"}
 
 
