@@ -123,7 +123,10 @@ def choose(program: program_files.Program, options: Options) -> Choice:
   if tensorflow is None and any(
     f"{name}.".startswith("tensorflow.") for name in names
   ):
-    decision = which_tensorflow.decide(program)
+    decisions = map(which_tensorflow.decide, program.levels)
+    decision = next(
+      (each for each in decisions if each.signs), which_tensorflow.Decision(2)
+    )
     tensorflow = decision.tensorflow
   asking = next((name for source in read for name in find_keras_2(source)), "")
   if keras is None and (tensorflow == 1 or asking or wants_legacy):
