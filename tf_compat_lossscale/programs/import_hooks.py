@@ -50,11 +50,11 @@ class ImportWatcher:
 
   def start(self) -> None:
     """Starts watching, before all other finders."""
-    _finder.change([*_finder.watchers, self])
+    _finder.change(self, True)
 
   def stop(self) -> None:
     """Stops watching."""
-    _finder.change([each for each in _finder.watchers if each is not self])
+    _finder.change(self, False)
 
   def is_started(self) -> bool:
     """Returns whether this watcher watches now."""
@@ -76,12 +76,13 @@ class _Finder:
     # `threading` would take time at the start of each process of `run`.
     self._lock = _thread.allocate_lock()
 
-  def change(self, watchers: list[ImportWatcher]) -> None:
-    """Sets the watchers: if there are any, this is the first finder of all."""
+  def change(self, watcher: ImportWatcher, watches: bool) -> None:
+    """Adds or removes a watcher: with any, this is the first finder of all."""
     with self._lock:
-      self.watchers = watchers
-      others = [each for each in sys.meta_path if each is not self]
-      sys.meta_path[:] = [self, *others] if watchers else others
+      others = [each for each in self.watchers if each is not watcher]
+      self.watchers = [*others, watcher] if watches else others
+      finders = [each for each in sys.meta_path if each is not self]
+      sys.meta_path[:] = [self, *finders] if self.watchers else finders
 
   def find_spec(
     self,

@@ -146,11 +146,10 @@ def run(
   env = _decide_environment(program, options, quiet)
   if watch is not None:
     env[_WATCH] = os.path.abspath(watch)
-  for stream in (sys.stdout, sys.stderr):
-    # A `sitecustomize` may have printed something. Windows has programs without
-    # these streams.
-    if stream is not None:
-      stream.flush()
+  # A `sitecustomize` may have printed something. Windows has programs without
+  # these streams.
+  for stream in filter(None, (sys.stdout, sys.stderr)):
+    stream.flush()
   flags = _find_interpreter_flags(sys.orig_argv)
   command = [sys.executable, *flags, *program]
   if _CAN_REPLACE_PROCESS:

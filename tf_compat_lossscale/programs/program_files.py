@@ -64,11 +64,15 @@ def read_program(words: Sequence[str]) -> Program:
   path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
   search = [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
   errors = [f"there is no module {each!r}" for each in words[1:2]]
+  start, read = words[1:2], sources.read
   if words[0] == "-c":
-    code = functools.partial(sources.read_text, "-c")
-    first = _read_all(words[1:2], errors, code)
-  else:
-    first = _read_all(_find_first(words, search), errors)
+    read = functools.partial(sources.read_text, "-c")
+  elif words[0] != "-m":
+    main = os.path.join(words[0], "__main__.py")
+    start = [main if os.path.isfile(main) else words[0]]
+  elif start:
+    start = _find_of_module(words[1], words[2:], search)
+  first = _read_all(start, errors, read)
   scripts = os.path.realpath(sysconfig.get_path("scripts"))
   names = {find_package(source.path) for source in first}
   for source in first:
@@ -96,14 +100,6 @@ def find_package(path: str) -> str | None:
   if match is None:
     return None
   return re.split(r"[/\\]", match[2])[0].removesuffix(".py")
-
-
-def _find_first(words: Sequence[str], search: list[str]) -> list[str]:
-  """Returns the files that start a program, which may not exist."""
-  if words[0] == "-m":
-    return _find_of_module(words[1], words[2:], search) if words[1:] else []
-  main = os.path.join(words[0], "__main__.py")
-  return [main if os.path.isfile(main) else words[0]]
 
 
 def _read_levels(

@@ -183,17 +183,6 @@ def join(module: str, name: str) -> str:
   return f"{module}{'' if module.endswith('.') else '.'}{name}"
 
 
-def asks_for_main(statement: ast.AST) -> bool:
-  """Returns whether a statement is `if __name__ == "__main__":`."""
-  if not isinstance(statement, ast.If):
-    return False
-  words = {
-    getattr(node, "id", None) or getattr(node, "value", None)
-    for node in ast.walk(statement.test)
-  }
-  return {"__name__", "__main__"} <= words
-
-
 class _Scope:
   """The names that a module, class or function binds."""
 
