@@ -207,10 +207,9 @@ class _ExistingModuleLoader:
   def create_module(self, spec: Any) -> None:
     return None
 
-  def exec_module(self, module: types.ModuleType) -> None:
+  def exec_module(self, module: Any) -> None:
     # The import system uses the module that it finds here afterwards.
     spec = module.__spec__
-    assert spec is not None
     sys.modules[spec.name] = self._module
     if getattr(self._module, "__spec__", None) is None:
       # `importlib.util.find_spec` reads it from modules that are loaded.
@@ -226,16 +225,14 @@ class _WatchedLoader:
   def create_module(self, spec: Any) -> Any:
     return self._loader.create_module(spec)
 
-  def exec_module(self, module: types.ModuleType) -> None:
+  def exec_module(self, module: Any) -> None:
     spec = module.__spec__
-    assert spec is not None
     # From here on the module looks as if only its own loader had loaded it.
     spec.loader = module.__loader__ = self._loader
     self._loader.exec_module(module)
-    # A module of TensorFlow may replace itself in sys.modules by a wrapper.
-    module = sys.modules.get(spec.name, module)
     for watcher in self._watchers:
-      watcher.after_load(spec.name, module)
+      # A module of TensorFlow may replace itself in sys.modules by a wrapper.
+      watcher.after_load(spec.name, sys.modules.get(spec.name, module))
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._loader, name)

@@ -294,21 +294,14 @@ def _put_in_place() -> InstallReport:
       installer.take_back()
       raise
     _installer = installer
-  title = f"{_OURS}: legacy names installed"
-  return InstallReport(title, _make_rows(_installer))
-
-
-def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
-  rows = []
+  rows, states = [], _installer.states
   for place, names in table.NAMES_IN.items():
     prefix = "tensorflow" if place.space == "v2" else "tensorflow.compat.v1"
-    states = {
-      installer.states.get((place, name), "loads when used") for name in names
-    }
+    found = {states.get((place, name), "loads when used") for name in names}
     rows.append(
-      (f"{prefix}.{place.module}", ", ".join(names), ", ".join(sorted(states)))
+      (f"{prefix}.{place.module}", ", ".join(names), ", ".join(sorted(found)))
     )
-  return tuple(rows)
+  return InstallReport(f"{_OURS}: legacy names installed", tuple(rows))
 
 
 def _take_back() -> InstallReport:

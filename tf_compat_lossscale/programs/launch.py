@@ -171,8 +171,7 @@ def explain(program: Sequence[str], options: Options) -> str:
     raise RunError(read.error)
   choice = choose(read, options)
   lines = [f"{' '.join(program)}: run with {choice}"]
-  lines += _explain_tensorflow(choice)
-  lines += _explain_keras(choice)
+  lines += _explain_choice(choice)
   lines += _explain_missing(read.list_sources(), choice.tensorflow)
   return "\n".join(lines)
 
@@ -328,23 +327,18 @@ def _is_legacy(name: str) -> bool:
   return name.startswith("tensorflow.") and bool(legacy_names.find_home(name))
 
 
-def _explain_tensorflow(choice: Choice) -> Iterator[str]:
-  """Yields which TensorFlow a program runs on, and by which names, in lines."""
+def _explain_choice(choice: Choice) -> Iterator[str]:
+  """Yields what a program runs on, and by which names, in lines."""
+  signs = choice.decision.signs if choice.decision is not None else ()
+  reason = "by" if signs else "by no name"
   if choice.decision is None:
     reason = "an option says so, or no file uses TensorFlow"
-    yield f"TensorFlow {choice.tensorflow}: {reason}"
-    return
-  signs = choice.decision.signs
-  yield f"TensorFlow {choice.tensorflow}: {'by' if signs else 'by no name'}"
+  yield f"TensorFlow {choice.tensorflow}: {reason}"
   for sign in signs[:_MOST_NAMES]:
     place = f"{os.path.relpath(sign.path)}:{sign.line}"
     yield f"  {place}: {sign.written} (TensorFlow {sign.tensorflow})"
   if len(signs) > _MOST_NAMES:
     yield f"  and {len(signs) - _MOST_NAMES} other names"
-
-
-def _explain_keras(choice: Choice) -> Iterator[str]:
-  """Yields which Keras a program runs on, and why, in lines."""
   if choice.keras is None:
     yield "Keras: as the environment has it"
   else:

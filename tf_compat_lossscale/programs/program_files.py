@@ -25,7 +25,7 @@ from tf_compat_lossscale.programs import sources
 
 _LEVELS = 3
 # The folders in which Python's package managers install libraries.
-_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\](.*)", re.DOTALL)
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]*)")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own.
 # Files of tests, of which folders may have many others.
 _TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
@@ -97,9 +97,7 @@ def read_program(words: Sequence[str]) -> Program:
 def find_package(path: str) -> str | None:
   """Returns the installed package that a file belongs to, or None."""
   match = _INSTALLED.search(path)
-  if match is None:
-    return None
-  return re.split(r"[/\\]", match[2])[0].removesuffix(".py")
+  return match[1].removesuffix(".py") if match else None
 
 
 def _read_levels(
@@ -166,14 +164,11 @@ def _find_of_module(
 
   If the module is installed, it may run the files among the words.
   """
-  path = _find_start(name.removesuffix(".__main__"), search)
-  if path is None:
-    path = _find_start(name, sys.path)
-    places = [os.path.abspath(word.partition("::")[0]) for word in words]
-    named = [file for place in places for file in _list_files(place)]
-    if named:
-      return named
-  return [path] if path else []
+  if path := _find_start(name.removesuffix(".__main__"), search):
+    return [path]
+  places = [os.path.abspath(word.partition("::")[0]) for word in words]
+  named = [file for place in places for file in _list_files(place)]
+  return named or [*filter(None, [_find_start(name, sys.path)])]
 
 
 def _list_files(place: str) -> Iterator[str]:
