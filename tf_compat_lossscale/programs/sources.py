@@ -304,9 +304,10 @@ def _collect_expressions(
       if full is not None:
         source.uses.append(Use(full, node, unparse(node.func)))
       continue
-    full = _resolve_root(root, scope.find)
     if isinstance(root, ast.Name):
-      source._full[root] = full
+      full = source._full[root] = scope.find(root)
+    else:
+      full = _resolve_root(root, scope.find)
     if full is not None:
       is_read = isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
       if is_read or names:

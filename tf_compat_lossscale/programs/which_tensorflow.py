@@ -125,8 +125,8 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
   uses = [use for use in uses if use.line not in asked]
   graph: dict[str, sources.Use] = {}
   for use in uses:
-    written = use.written if "." in use.written else use.name
     for sign in _weigh(use.name):
+      written = use.written if "." in use.written else use.name
       yield Sign(*sign, written, source.path, use.line)
     if match := _NOT_EAGER.fullmatch(use.name):
       graph.setdefault(match[1], use)
