@@ -58,6 +58,7 @@ def choose(tmp_path, main, **others):
     ("try:\n  import tensorflow.contrib\nexcept ImportError:\n  pass", 2),
     ("try:\n  for x in y: tf.Session()\nexcept ValueError: pass", 1),
     ("if FLAGS.fast: tf.Session()", 1),
+    ("if tf1.flag or 0: tf.Session()", 1),  # An alias of TensorFlow.
     # Questions about other objects.
     ("if hasattr(FLAGS, 'fast'): tf.Session()", 1),
     ("if numpy.__version__ > '1': tf.Session()", 1),

@@ -89,7 +89,8 @@ class Source:
       `self.opt.get_slot`; the whole chains, in the order of lines.
     modules: The dotted names that imports name; relative ones begin with dots.
       Of `from a import b` they are "a" and "a.b", which may be a module, too.
-    nodes: The nodes of the tree. Of `a.b.c`, the whole and the root.
+    nodes: The nodes of the tree. Of `a.b.c`, the whole; the root if it is no
+      name.
   """
 
   path: str

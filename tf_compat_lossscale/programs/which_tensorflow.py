@@ -161,21 +161,19 @@ def find_asked_lines(source: sources.Source) -> set[int]:
   Such code is behind a test for a name or the version of TensorFlow, or in a
   `try` that expects TensorFlow to lack a module or a name.
   """
-  asking = {
+  asking: set[ast.AST] = {
     use.node
     for use in source.uses
     if _ASKS.fullmatch(use.name)
     or (use.form == "hasattr" and use.name.startswith(_TENSORFLOW))
   }
-
-  def asks(node: ast.AST) -> bool:
-    word = getattr(node, "attr", "") or getattr(node, "id", "")
-    return node in asking or bool(_ASKING_WORDS.search(word))
-
+  for word in source.list_nodes(ast.Name, ast.Attribute):
+    if _ASKING_WORDS.search(getattr(word, "attr", getattr(word, "id", ""))):
+      asking.add(word)
   nodes: list[Any] = [
     node
     for node in source.list_nodes(ast.If, ast.IfExp, ast.BoolOp)
-    if any(map(asks, ast.walk(getattr(node, "test", node))))
+    if asking and not asking.isdisjoint(ast.walk(getattr(node, "test", node)))
   ]
   nodes += [x for x in source.list_nodes(ast.Try) if _expects_other(source, x)]
   return {i for node in nodes for i in range(node.lineno, node.end_lineno + 1)}
