@@ -154,8 +154,11 @@ def run(
   command = [sys.executable, *flags, *program]
   if _CAN_REPLACE_PROCESS:
     os.execve(command[0], command, env)
-  import subprocess  # Seldom needed.
+  import signal
+  import subprocess
 
+  # The console sends Ctrl-C to both processes: the program decides.
+  signal.signal(signal.SIGINT, lambda *_: None)
   sys.exit(subprocess.call(command, env=env))
 
 
