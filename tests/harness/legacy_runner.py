@@ -22,7 +22,6 @@ import sys
 
 import tensorflow as tf
 
-from tf_compat_lossscale.programs import choices
 from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import program_files
 
@@ -67,7 +66,7 @@ def _read_keras():
 def _prepare_run(program, chosen):
   """Prepares this process as `tf-lossscale run` does for a program."""
   read = program_files.read_program(program)
-  env = launch.make_environment(choices.choose(read, choices.Options(**chosen)))
+  env = launch.make_environment(launch.choose(read, launch.Options(**chosen)))
   # The fork server's TensorFlow has read the variable already.
   assert env.get(_KERAS, "0") == _read_keras(), "the test must set KERAS_2"
   os.environ.update(env)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the TensorFlow and the Keras of a program that is a file."""
 
-from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import program_files
 
 
@@ -13,4 +13,4 @@ def choose(path, **chosen):
     **chosen: What `tf-lossscale run` was told.
   """
   program = program_files.read_program([str(path)])
-  return choices.choose(program, choices.Options(**chosen))
+  return launch.choose(program, launch.Options(**chosen))

@@ -21,7 +21,6 @@ import pytest
 
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main
-from tf_compat_lossscale.programs import choices
 from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import program_files
@@ -171,7 +170,7 @@ def test_files_that_a_command_starts(words, expected, project):
 def test_code_of_a_command_decides(code, project):
   program(project, _TF1, "pkg/model.py")
   read = program_files.read_program(["-c", code, "-x"])
-  assert choices.choose(read, choices.Options()).tensorflow == 1
+  assert launch.choose(read, launch.Options()).tensorflow == 1
 
 
 def test_an_installed_program_is_read(project, monkeypatch):
@@ -194,8 +193,8 @@ def test_an_installed_program_is_read(project, monkeypatch):
   for words in (["bin/segnet-train"], ["-m", "segnet"]):
     read = program_files.read_program(words)
     assert read.packages == ["segnet"]
-    choice = choices.choose(read, choices.Options())
-    assert "tf.placeholder, model.py line 2" in choice.explain()
+    choice = launch.choose(read, launch.Options())
+    assert "tf.placeholder, model.py line 2" in choice.describe()
 
 
 _EXPLAINED = """\
@@ -329,21 +328,20 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
   monkeypatch.setattr(os, "execve", execve)
   with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
   path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
-  with pytest.raises(choices.RunError, match="pip install"):
-    launch.run([path], choices.Options())
+  with pytest.raises(launch.RunError, match="pip install"):
+    launch.run([path], launch.Options())
   path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
   with pytest.raises(SystemExit, match="without"):
-    launch.run([path], choices.Options())
+    launch.run([path], launch.Options())
 
 
 def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
   """Checks the way of systems without `exec`, such as Windows."""
   name = program(tmp_path, "import sys; print(sys.argv); sys.exit(7)")
   code = f"""if True:
-    from tf_compat_lossscale.programs import choices
     from tf_compat_lossscale.programs import launch
     launch._CAN_REPLACE_PROCESS = False
-    launch.run([{name!r}, "x"], choices.Options(), quiet=True)
+    launch.run([{name!r}, "x"], launch.Options(), quiet=True)
   """
   expected = (7, f"[{name!r}, 'x']\n", "")
   assert plain("-c", code, cwd=tmp_path) == expected

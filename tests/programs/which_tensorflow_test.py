@@ -6,7 +6,7 @@ import textwrap
 import program_choices
 import pytest
 
-from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import launch
 
 pytestmark = pytest.mark.any_release
 
@@ -58,6 +58,7 @@ def choose(tmp_path, main, **others):
     ("try:\n  import tensorflow.contrib\nexcept ImportError:\n  pass", 2),
     ("try:\n  for x in y: tf.Session()\nexcept ValueError: pass", 1),
     ("if FLAGS.fast: tf.Session()", 1),
+    ("if tf1.flag or 0: tf.Session()", 1),  # An alias of TensorFlow.
     # Questions about other objects.
     ("if hasattr(FLAGS, 'fast'): tf.Session()", 1),
     ("if numpy.__version__ > '1': tf.Session()", 1),
@@ -197,19 +198,19 @@ def test_chooses_keras_and_its_optimizers(text, options, expected, tmp_path):
 
 
 def test_keras_3_has_no_legacy_optimizers():
-  with pytest.raises(choices.RunError, match="--keras2 instead"):
+  with pytest.raises(launch.RunError, match="--keras2 instead"):
     program_choices.choose("none.py", keras=3, optimizers="legacy")
 
 
 def test_says_which_name_decided(tmp_path):
   choice = choose(tmp_path, f"{_TF}tf.logging.info(1)\ntf.log(1)\ntf.Session()")
-  assert choice.explain() == "TensorFlow 1 code (tf.Session, main.py line 4)"
+  assert choice.describe() == "TensorFlow 1 code (tf.Session, main.py line 4)"
   choice = choose(tmp_path, f"{_EAGER}tf.log(1)")
-  assert "(tf.function, main.py line 3)" in choice.explain()
+  assert "(tf.function, main.py line 3)" in choice.describe()
   choice = choose(tmp_path, f"{_V1}tf.Session()")
-  assert "disable_v2_behavior" in choice.explain()
+  assert "disable_v2_behavior" in choice.describe()
   choice = choose(tmp_path, f"{_TF}tf.estimator.LinearClassifier([])\n")
-  assert "--tf1 if it is older" in choice.explain()
+  assert "--tf1 if it is older" in choice.describe()
 
 
 def test_reads_deep_code(tmp_path):

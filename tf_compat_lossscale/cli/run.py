@@ -88,13 +88,12 @@ def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def execute(arguments: argparse.Namespace) -> int:
   """Runs the program in place of this process, or explains what would run."""
-  from tf_compat_lossscale.programs import choices
   from tf_compat_lossscale.programs import launch
 
   program = arguments.program
   if program in ([], ["-m"], ["-c"]):
     raise errors.Mistake("name a SCRIPT, -m MODULE, or -c CODE")
-  options = choices.Options(
+  options = launch.Options(
     arguments.tf, arguments.keras, arguments.keras_optimizers
   )
   try:
@@ -102,5 +101,5 @@ def execute(arguments: argparse.Namespace) -> int:
       print(launch.explain(program, options))
       return 0
     launch.run(program, options, arguments.quiet, arguments.watch)
-  except choices.RunError as error:
+  except launch.RunError as error:
     raise errors.Mistake(str(error)) from None

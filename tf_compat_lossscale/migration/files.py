@@ -124,7 +124,7 @@ class File:
     return {
       line
       for statement in self.source.tree.body
-      if isinstance(statement, ast.If) and sources.asks_for_main(statement)
+      if isinstance(statement, ast.If) and _asks_for_main(statement.test)
       for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
     }
 
@@ -297,6 +297,15 @@ class File:
     """Returns all import statements."""
     source = self.source
     return [*source.list_nodes(ast.Import), *source.list_nodes(ast.ImportFrom)]
+
+
+def _asks_for_main(test: ast.expr) -> bool:
+  """Returns whether a test is `__name__ == "__main__"`, or has it in it."""
+  words = {
+    getattr(node, "id", None) or getattr(node, "value", None)
+    for node in ast.walk(test)
+  }
+  return {"__name__", "__main__"} <= words
 
 
 def _list_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:

@@ -12,22 +12,17 @@ import re
 import sys
 import types
 from typing import Any
-from typing import cast
-from typing import TYPE_CHECKING
 
 from tf_compat_lossscale._core import which_keras
 
-if TYPE_CHECKING:
-  from importlib.abc import Loader
-
-_Spec = importlib.machinery.ModuleSpec
+# Our loaders have no base class, for which types would ask.
+_Spec: Any = importlib.machinery.ModuleSpec
 # Public modules of this package that import TensorFlow. The names of the
 # packages `keras` and `checkpoint` load at first use.
 _NEEDS_TENSORFLOW = re.compile(
   r"tf_compat_lossscale\.(?!_|cli|migration|programs|(keras|checkpoint)$)"
 )
-# The functions of the import system that ask finders in another way.
-_FIND_SPEC, _FROM_IMPORT = "find_spec", "_handle_fromlist"
+# The modules whose functions import a module by asking this one.
 _SYSTEM = (__name__, "importlib._bootstrap", "_frozen_importlib")
 
 
@@ -55,11 +50,11 @@ class ImportWatcher:
 
   def start(self) -> None:
     """Starts watching, before all other finders."""
-    _finder.change([*_finder.watchers, self])
+    _finder.change(self, True)
 
   def stop(self) -> None:
     """Stops watching."""
-    _finder.change([each for each in _finder.watchers if each is not self])
+    _finder.change(self, False)
 
   def is_started(self) -> bool:
     """Returns whether this watcher watches now."""
@@ -81,90 +76,85 @@ class _Finder:
     # `threading` would take time at the start of each process of `run`.
     self._lock = _thread.allocate_lock()
 
-  def change(self, watchers: list[ImportWatcher]) -> None:
-    """Sets the watchers: if there are any, this is the first finder of all."""
+  def change(self, watcher: ImportWatcher, watches: bool) -> None:
+    """Adds or removes a watcher: with any, this is the first finder of all."""
     with self._lock:
-      self.watchers = watchers
-      others = [each for each in sys.meta_path if each is not self]
-      sys.meta_path[:] = [self, *others] if watchers else others
+      others = [each for each in self.watchers if each is not watcher]
+      self.watchers = [*others, watcher] if watches else others
+      finders = [each for each in sys.meta_path if each is not self]
+      sys.meta_path[:] = [self, *finders] if self.watchers else finders
 
   def find_spec(
     self,
     fullname: str,
     path: Sequence[str] | None,
     target: types.ModuleType | None = None,
-  ) -> _Spec | None:
-    """Finds a module's spec; the import system calls this."""
+  ) -> Any:
+    """Finds a module's spec; the import system calls this.
+
+    Raises:
+      ModuleNotFoundError: There is no such module; the message says what to do.
+    """
     watchers = [each for each in self.watchers if each.watches(fullname)]
     if not watchers:
       return None
     try:
       return self._find_watched(watchers, fullname, path, target)
     except ModuleNotFoundError as error:
-      asker = _find_asker()
-      if asker == _FIND_SPEC:
-        return None
-      if asker == _FROM_IMPORT:
-        # Python hides the error for this very module, and what it says.
+      askers = _list_askers()
+      if "_find_and_load" not in askers:
+        return None  # `importlib.util.find_spec` asks, and imports nothing.
+      if "_handle_fromlist" in askers:
+        # `from a import b` hides the error for `a.b`, and what it says.
         parent = fullname.rpartition(".")[0]
         raise ModuleNotFoundError(str(error), name=parent) from None
       raise
 
   def _find_watched(
     self, watchers: Sequence[ImportWatcher], name: str, *args: Any
-  ) -> _Spec | None:
+  ) -> Any:
     """Finds the spec of a module that is watched.
 
     The newest watcher may replace the module first. If none does, the other
     finders are asked. If none of these has it, the oldest watcher may supply it
     first.
-
-    Raises:
-      ModuleNotFoundError: There is no such module; the message says what to do.
     """
     for watcher in reversed(watchers):
       module = watcher.replace_module(name)
       if module is not None:
-        return _Spec(name, cast("Loader", _ExistingModuleLoader(module)))
+        return _Spec(name, _ExistingModuleLoader(module))
     finders = list(sys.meta_path)
     # In another thread, the last watcher may have stopped.
     first = finders.index(self) + 1 if self in finders else 0
     for finder in finders[first:]:
-      spec = finder.find_spec(name, *args)
+      spec: Any = finder.find_spec(name, *args)
       if spec is not None:
         if hasattr(spec.loader, "exec_module"):
-          for watcher in watchers:
-            spec.loader = cast("Loader", _WatchedLoader(spec.loader, watcher))
+          spec.loader = _WatchedLoader(spec.loader, watchers)
         return spec
     for watcher in watchers:
       module = watcher.supply_module(name)
       if module is not None:
-        return _Spec(name, cast("Loader", _ExistingModuleLoader(module)))
+        return _Spec(name, _ExistingModuleLoader(module))
     return None
 
 
 _finder = _Finder()
 
 
-def _find_asker() -> str:
-  """Returns which function asks the import system for a module, if it matters.
+def _list_askers() -> list[str]:
+  """Returns the functions of the import system that led to asking the finder.
 
-  `importlib.util.find_spec` returns None for a missing module. `from a import
-  b` hides a ModuleNotFoundError for `a.b`, and raises an ImportError, which
-  programs that expect a ModuleNotFoundError do not catch. We read
-  the call stack because Python calls a finder alike for these two and for
-  `import a.b`, while a missing module must end in three different ways.
+  Python asks a finder alike for `import a.b`, `from a import b` and
+  `importlib.util.find_spec`, while a missing module must end in three different
+  ways. So we read the call stack.
   """
   frame: Any = sys._getframe(2)
   names = []
   while frame is not None and frame.f_globals.get("__name__") in _SYSTEM:
     names.append(frame.f_code.co_name)
     frame = frame.f_back
-  if _FROM_IMPORT in names:
-    return _FROM_IMPORT
-  # `find_spec` imports the parents of the module.
-  is_asked = frame is not None and frame.f_code.co_name == _FIND_SPEC
-  return _FIND_SPEC if is_asked and "_find_and_load" not in names else ""
+  return names
 
 
 class _FirstImport(ImportWatcher):
@@ -214,13 +204,12 @@ class _ExistingModuleLoader:
   def __init__(self, module: types.ModuleType):
     self._module = module
 
-  def create_module(self, spec: _Spec) -> None:
+  def create_module(self, spec: Any) -> None:
     return None
 
-  def exec_module(self, module: types.ModuleType) -> None:
+  def exec_module(self, module: Any) -> None:
     # The import system uses the module that it finds here afterwards.
     spec = module.__spec__
-    assert spec is not None
     sys.modules[spec.name] = self._module
     if getattr(self._module, "__spec__", None) is None:
       # `importlib.util.find_spec` reads it from modules that are loaded.
@@ -228,23 +217,22 @@ class _ExistingModuleLoader:
 
 
 class _WatchedLoader:
-  """A loader that uses another loader, and tells a watcher of the module."""
+  """A loader that uses another loader, and tells watchers of the module."""
 
-  def __init__(self, loader: Any, watcher: ImportWatcher):
-    self._loader, self._watcher = loader, watcher
+  def __init__(self, loader: Any, watchers: Sequence[ImportWatcher]):
+    self._loader, self._watchers = loader, watchers
 
-  def create_module(self, spec: _Spec) -> types.ModuleType | None:
+  def create_module(self, spec: Any) -> Any:
     return self._loader.create_module(spec)
 
-  def exec_module(self, module: types.ModuleType) -> None:
+  def exec_module(self, module: Any) -> None:
     spec = module.__spec__
-    assert spec is not None
     # From here on the module looks as if only its own loader had loaded it.
     spec.loader = module.__loader__ = self._loader
     self._loader.exec_module(module)
-    # A module of TensorFlow may replace itself in sys.modules by a wrapper.
-    module = sys.modules.get(spec.name, module)
-    self._watcher.after_load(spec.name, module)
+    for watcher in self._watchers:
+      # A module of TensorFlow may replace itself in sys.modules by a wrapper.
+      watcher.after_load(spec.name, sys.modules.get(spec.name, module))
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._loader, name)

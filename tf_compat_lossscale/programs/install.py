@@ -85,8 +85,8 @@ class _Installer(import_hooks.ImportWatcher):
     self._served: list[types.ModuleType] = []
     release = which_keras.find_release() or missing_names.WITHOUT_ESTIMATOR
     self._lacks_estimator = release >= missing_names.WITHOUT_ESTIMATOR
-    # Whether `Model.compile` of Keras 2 was patched before.
-    self._compile_was_patched = _is_compile_patched()
+    keras_2 = sys.modules.get(_KERAS_2)
+    self._compile_was_patched = keras_2 and keras_2.is_wrapped_in_compile()
 
   def watches(self, name: str) -> bool:
     return _WATCHED.match(name) is not None
@@ -150,23 +150,20 @@ class _Installer(import_hooks.ImportWatcher):
       return
     self._served.append(module)
     own = vars(module).get("__getattr__")
-    loaded: dict[str, Any] = {}
 
     def find(name: str) -> Any:
-      if name not in targets:
-        if own is not None:
-          return own(name)
-        message = f"module {module.__name__!r} has no attribute {name!r}"
-        raise AttributeError(message, name=name, obj=module)
-      if name not in loaded:
+      message = f"module {module.__name__!r} has no attribute {name!r}"
+      if name in targets:
         try:
-          loaded[name] = old_modules.load(targets[name])
+          value = old_modules.load(targets[name])
         except old_modules.TargetError as error:
           message = f"{module_name}.{name}: {error}"
-          raise AttributeError(message, name=name, obj=module) from None
-        if module_name in _PUBLIC:
-          self._log.set(module, name, loaded[name])
-      return loaded[name]
+        else:
+          self._log.set(module, name, value)
+          return value
+      elif own is not None:
+        return own(name)
+      raise AttributeError(message, name=name, obj=module)
 
     self._log.set(module, "__getattr__", find)
 
@@ -297,21 +294,14 @@ def _put_in_place() -> InstallReport:
       installer.take_back()
       raise
     _installer = installer
-  title = f"{_OURS}: legacy names installed"
-  return InstallReport(title, _make_rows(_installer))
-
-
-def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
-  rows = []
+  rows, states = [], _installer.states
   for place, names in table.NAMES_IN.items():
     prefix = "tensorflow" if place.space == "v2" else "tensorflow.compat.v1"
-    states = {
-      installer.states.get((place, name), "loads when used") for name in names
-    }
+    found = {states.get((place, name), "loads when used") for name in names}
     rows.append(
-      (f"{prefix}.{place.module}", ", ".join(names), ", ".join(sorted(states)))
+      (f"{prefix}.{place.module}", ", ".join(names), ", ".join(sorted(found)))
     )
-  return tuple(rows)
+  return InstallReport(f"{_OURS}: legacy names installed", tuple(rows))
 
 
 def _take_back() -> InstallReport:
@@ -322,11 +312,6 @@ def _take_back() -> InstallReport:
   _installer.take_back()
   _installer = None
   return InstallReport(f"{_OURS}: legacy names taken back")
-
-
-def _is_compile_patched() -> bool:
-  module = sys.modules.get(_KERAS_2)
-  return module is not None and bool(module.is_wrapped_in_compile())
 
 
 def _restore_compile() -> None:

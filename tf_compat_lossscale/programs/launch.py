@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program that was written for an older TensorFlow, unchanged.
 
+The program's sources choose its TensorFlow and its Keras, unless the user does.
 `python SCRIPT` runs the program, so that its arguments, exit status, signals
 and tracebacks are Python's. An environment variable puts `_site/` first on
 Python's path. Python imports the `sitecustomize` there before anything else,
@@ -10,19 +11,23 @@ inherit the variable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from collections.abc import Sequence
 import importlib.util
 import os
+import re
 import sys
+from typing import NamedTuple
 from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import old_keras
 from tf_compat_lossscale.programs import program_files
-from tf_compat_lossscale.programs.choices import RunError
+from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs import which_tensorflow
 
 # "tf1", "tf2", or "auto" for a program that does not import TensorFlow: then
 # each Python process that the program starts decides for itself. `_site/` reads
@@ -36,30 +41,88 @@ _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 # this one at once, so that a shell would not wait for the program.
 _CAN_REPLACE_PROCESS = os.name == "posix"
 
+# What Keras 3 lacks, and modules that are built on Keras 2. The last lines have
+# modules of the package keras alone.
+_KERAS_2 = re.compile(
+  r"tensorflow\.(compat\.v[12]\.)?(estimator|python\.(estimator|keras))\b"
+  r"|(tensorflow\.(compat\.v[12]\.)?)?keras\.((\w+\.)?experimental"
+  r"|estimator|backend\.(function|(set_)?learning_phase|placeholder"
+  r"|[gs]et_session)|metrics\.(MeanRelativeError|MeanTensor)"
+  r"|layers\.(AbstractRNNCell|DenseFeatures|LocallyConnected\dD)"
+  r"|models\.model_from_config|utils\.multi_gpu_model)\b"
+  r"|keras\.(backend\.tensorflow_backend|engine|objectives"
+  r"|layers\.(advanced_activations|convolutional|core|embeddings|merge"
+  r"|normalization|recurrent|wrappers)"
+  r"|utils\.(generic_utils|np_utils|training_utils|vis_utils))\b"
+)
+# Methods of Keras 2's loss-scale optimizer and models that Keras 3 lacks.
+_METHODS_OF_KERAS_2 = (
+  "get_scaled_loss",
+  "get_unscaled_gradients",
+  "predict_classes",
+)
+# Keras, and what TensorFlow 2 implements by Keras.
+KERAS = re.compile(
+  r"tensorflow\.(compat\.v[12]\.)?(python\.)?(keras|layers|nn\.rnn_cell)\b"
+)
+_MOST_NAMES = 12  # Of `explain`.
 
-def make_environment(choice: choices.Choice) -> dict[str, str]:
-  """Returns the environment in which Python runs a program as chosen.
 
-  Raises:
-    ImportError: The Keras of that choice is not installed.
+class RunError(Exception):
+  """An error for a program that cannot be run; the message is one line."""
+
+
+class Options(NamedTuple):
+  """What the user chose; None to decide by the program's sources.
+
+  Attributes:
+    tensorflow: 1 or 2.
+    keras: 2 or 3.
+    optimizers: "legacy" or "new": the optimizers of Keras 2.
   """
-  env = dict(os.environ)
-  env[_MODE] = f"tf{choice.tensorflow}"
-  path = env.get("PYTHONPATH", "")
-  # A program that was itself started by `run` has the folder already.
-  if path.partition(os.pathsep)[0] != _SITE:
-    env["PYTHONPATH"] = _SITE + (os.pathsep + path if path else "")
-  env.pop(_OPTIMIZERS, None)
-  if choice.optimizers is not None:
-    env[_OPTIMIZERS] = choice.optimizers
-  if choice.keras is not None:
-    env.update(which_keras.make_environment(choice.keras))
-  return env
+
+  tensorflow: int | None = None
+  keras: int | None = None
+  optimizers: str | None = None
+
+
+class Choice(NamedTuple):
+  """The TensorFlow and the Keras that a program runs on.
+
+  Attributes:
+    tensorflow: 1 or 2: the TensorFlow that `import tensorflow` gives.
+    keras: 2 or 3: the Keras that `tf.keras` is; None to leave it as it is.
+    optimizers: "legacy" or "new": the classes that `tf.keras.optimizers` has;
+      None to leave them as they are.
+    decision: The decision about TensorFlow; None if nothing was to decide,
+      because the user chose or the program does not use TensorFlow.
+    keras_name: The name that asks for Keras 2, and where it is; "" if there is
+      none.
+    uses_keras: Whether the program uses Keras, or modules built on Keras.
+  """
+
+  tensorflow: int
+  keras: int | None = None
+  optimizers: str | None = None
+  decision: which_tensorflow.Decision | None = None
+  keras_name: str = ""
+  uses_keras: bool = False
+
+  def __str__(self) -> str:
+    keras = f" --keras{self.keras}" if self.keras else ""
+    return f"--tf{self.tensorflow}{keras}"
+
+  def describe(self) -> str:
+    """Returns what the program's source says, in a line."""
+    assert self.decision is not None
+    names = list(map(str, self.decision.signs))
+    names.append("no name in it tells; --tf1 if it is older")
+    return f"TensorFlow {self.tensorflow} code ({names[0]})"
 
 
 def run(
   program: Sequence[str],
-  options: choices.Options,
+  options: Options,
   quiet: bool = False,
   watch: str | None = None,
 ) -> NoReturn:
@@ -83,16 +146,23 @@ def run(
   env = _decide_environment(program, options, quiet)
   if watch is not None:
     env[_WATCH] = os.path.abspath(watch)
-  for stream in (sys.stdout, sys.stderr):
-    # A `sitecustomize` may have printed something. Windows has programs without
-    # these streams.
-    if stream is not None:
-      stream.flush()
+  # A `sitecustomize` may have printed something. Windows has programs without
+  # these streams.
+  for stream in filter(None, (sys.stdout, sys.stderr)):
+    stream.flush()
   flags = _find_interpreter_flags(sys.orig_argv)
-  _replace_process([sys.executable, *flags, *program], env)
+  command = [sys.executable, *flags, *program]
+  if _CAN_REPLACE_PROCESS:
+    os.execve(command[0], command, env)
+  import signal
+  import subprocess
+
+  # The console sends Ctrl-C to both processes: the program decides.
+  signal.signal(signal.SIGINT, lambda *_: None)
+  sys.exit(subprocess.call(command, env=env))
 
 
-def explain(program: Sequence[str], options: choices.Options) -> str:
+def explain(program: Sequence[str], options: Options) -> str:
   """Returns what `run` would do with a program, and why; runs nothing.
 
   The arguments and the error are those of `run`. A program that cannot be read
@@ -102,9 +172,11 @@ def explain(program: Sequence[str], options: choices.Options) -> str:
   read = program_files.read_program(program)
   if not read.levels:
     raise RunError(read.error)
-  choice = choices.choose(read, options)
-  lines = choices.explain(read, choice)
-  return "\n".join([f"{' '.join(program)}: run with {choice}", *lines])
+  choice = choose(read, options)
+  lines = [f"{' '.join(program)}: run with {choice}"]
+  lines += _explain_choice(choice)
+  lines += _explain_missing(read.list_sources(), choice.tensorflow)
+  return "\n".join(lines)
 
 
 def _check(program: Sequence[str]) -> None:
@@ -133,18 +205,18 @@ def decide_in_process() -> None:
     if program[0].startswith("-m"):
       program = ["-m", *filter(None, [program[0][2:]]), *program[1:]]
     quiet = os.environ.get(legacy_names.QUIET) == "1"
-    os.environ.update(_decide_environment(program, choices.Options(), quiet))
+    os.environ.update(_decide_environment(program, Options(), quiet))
 
 
 def _decide_environment(
-  program: Sequence[str], options: choices.Options, quiet: bool
+  program: Sequence[str], options: Options, quiet: bool
 ) -> dict[str, str]:
   """Returns the environment for a program; says what was decided.
 
   The arguments and the error are those of `run`.
   """
   read = program_files.read_program(program)
-  choice = choices.choose(read, options)
+  choice = choose(read, options)
   try:
     env = make_environment(choice)
   except ImportError as error:
@@ -154,29 +226,36 @@ def _decide_environment(
     env = make_environment(choice)
   env[legacy_names.QUIET] = str(int(quiet))
   env[legacy_names.PACKAGES] = os.pathsep.join(read.packages)
-  if choice.decision is not None:
-    if not quiet:
-      print(
-        f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "
-        f"{choice.explain()}: run with {choice}; --quiet omits this line",
-        file=sys.stderr,
-      )
-  elif not any(options):
+  if choice.decision is None and not any(options):
     env[_MODE] = "auto"
+  elif choice.decision is not None and not quiet:
+    words = " ".join(program[: 1 + (program[0] == "-m")])
+    print(
+      f"tf-lossscale: {words} is {choice.describe()}: run with {choice}; "
+      "--quiet omits this line",
+      file=sys.stderr,
+    )
   return env
 
 
-def _replace_process(command: list[str], env: Mapping[str, str]) -> NoReturn:
-  """Runs a command in place of this process; ends with its exit status."""
-  if _CAN_REPLACE_PROCESS:
-    os.execve(command[0], command, env)
-  import signal
-  import subprocess
+def make_environment(choice: Choice) -> dict[str, str]:
+  """Returns the environment in which Python runs a program as chosen.
 
-  # The console sends Ctrl-C to both processes;
-  # the program decides what happens.
-  signal.signal(signal.SIGINT, lambda *_: None)
-  sys.exit(subprocess.call(command, env=env))
+  Raises:
+    ImportError: The Keras of that choice is not installed.
+  """
+  env = dict(os.environ)
+  env[_MODE] = f"tf{choice.tensorflow}"
+  path = env.get("PYTHONPATH", "")
+  # A program that was itself started by `run` has the folder already.
+  if path.partition(os.pathsep)[0] != _SITE:
+    env["PYTHONPATH"] = _SITE + (os.pathsep + path if path else "")
+  env.pop(_OPTIMIZERS, None)
+  if choice.optimizers is not None:
+    env[_OPTIMIZERS] = choice.optimizers
+  if choice.keras is not None:
+    env.update(which_keras.make_environment(choice.keras))
+  return env
 
 
 def _find_interpreter_flags(command: Sequence[str]) -> list[str]:
@@ -190,3 +269,114 @@ def _find_interpreter_flags(command: Sequence[str]) -> list[str]:
     if word in ("-W", "-X"):
       flags.append(next(words))
   return flags
+
+
+def choose(program: program_files.Program, options: Options) -> Choice:
+  """Chooses a program's TensorFlow and Keras.
+
+  Returns:
+    The choice. `which_tensorflow` decides about TensorFlow. A program gets
+    Keras 2 if it gets TensorFlow 1, uses a legacy name, `tf.estimator` or a
+    name that Keras 3 lacks, or asks for Keras 2's legacy optimizers. It gets
+    the legacy optimizers if it gets Keras 2.
+
+  Raises:
+    RunError: Legacy optimizers are asked for with Keras 3.
+  """
+  tensorflow, keras, optimizers = options
+  wants_legacy = optimizers == old_keras.LEGACY
+  if wants_legacy and keras == 3:
+    raise RunError(
+      "--keras-optimizers=legacy needs Keras 2, because Keras 3 has no legacy "
+      "optimizers: use --keras2 instead of --keras3"
+    )
+  read = program.list_sources()
+  names = [use.name for source in read for use in source.uses]
+  decision = None
+  if tensorflow is None and any(
+    f"{name}.".startswith("tensorflow.") for name in names
+  ):
+    decisions = map(which_tensorflow.decide, program.levels)
+    decision = next(
+      (each for each in decisions if each.signs), which_tensorflow.Decision(2)
+    )
+    tensorflow = decision.tensorflow
+  asking = next((name for source in read for name in find_keras_2(source)), "")
+  if keras is None and (tensorflow == 1 or asking or wants_legacy):
+    keras = 2
+  if optimizers is None and keras == 2:
+    optimizers = old_keras.LEGACY
+  uses_keras = any(map(KERAS.match, names))
+  return Choice(
+    tensorflow or 2, keras, optimizers, decision, asking, uses_keras
+  )
+
+
+def find_keras_2(source: sources.Source) -> Iterator[str]:
+  """Yields the names in a source that say Keras 2, each with its place."""
+  place = f"{source.path} line"
+  for use in source.uses:
+    if _KERAS_2.match(use.name) or _is_legacy(use.name):
+      yield f"{use.written}, {place} {use.line}"
+  if "tf_compat_lossscale" not in source.modules:
+    # This package's optimizer for Keras 3 has the methods, too.
+    for attribute in source.unknown:
+      if attribute.attr in _METHODS_OF_KERAS_2:
+        yield f".{attribute.attr}, {place} {attribute.lineno}"
+
+
+def _is_legacy(name: str) -> bool:
+  """Returns whether TensorFlow had a name that this package has now."""
+  return name.startswith("tensorflow.") and bool(legacy_names.find_home(name))
+
+
+def _explain_choice(choice: Choice) -> Iterator[str]:
+  """Yields what a program runs on, and by which names, in lines."""
+  signs = choice.decision.signs if choice.decision is not None else ()
+  reason = "by" if signs else "by no name"
+  if choice.decision is None:
+    reason = "an option says so, or no file uses TensorFlow"
+  yield f"TensorFlow {choice.tensorflow}: {reason}"
+  for sign in signs[:_MOST_NAMES]:
+    place = f"{os.path.relpath(sign.path)}:{sign.line}"
+    yield f"  {place}: {sign.written} (TensorFlow {sign.tensorflow})"
+  if len(signs) > _MOST_NAMES:
+    yield f"  and {len(signs) - _MOST_NAMES} other names"
+  if choice.keras is None:
+    yield "Keras: as the environment has it"
+  else:
+    reason = choice.keras_name
+    if not reason and choice.tensorflow == 1:
+      reason = "TensorFlow 1 needs it"
+    yield f"Keras {choice.keras}{reason and f': {reason}'}"
+    try:
+      which_keras.make_environment(choice.keras)
+    except ImportError as error:
+      yield f"missing: {error}"
+  if choice.optimizers is not None:
+    yield f"tf.keras.optimizers: the {choice.optimizers} classes"
+
+
+def _explain_missing(
+  read: Sequence[sources.Source], tensorflow: int
+) -> Iterator[str]:
+  """Yields what a program uses and this installation lacks, in lines."""
+  release = which_keras.find_release()
+  restored, missing = set[str](), dict[str, str]()
+  for source in read:
+    for use in source.uses:
+      if use.form in ("hasattr", "text", "store"):
+        continue
+      found = missing_names.find(use.name, tensorflow, release)
+      if _is_legacy(use.name):
+        restored.add(use.name.replace("tensorflow", "tf", 1))
+      elif found is not None and found.is_restored and not found.command:
+        restored.add(".".join(found.name.split(".")[:3]))  # As tf.contrib.slim.
+      elif found is not None:
+        text = f"{found.name}: {found.command}" if found.command else found.hint
+        place = f"{os.path.relpath(source.path)}:{use.line}"
+        missing.setdefault(text or found.name, place)
+  if restored:
+    yield f"put back: {', '.join(sorted(restored))}"
+  for name, place in missing.items():
+    yield f"missing: {name} ({place})"

@@ -25,7 +25,7 @@ from tf_compat_lossscale.programs import sources
 
 _LEVELS = 3
 # The folders in which Python's package managers install libraries.
-_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\](.*)", re.DOTALL)
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]*)")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own.
 # Files of tests, of which folders may have many others.
 _TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
@@ -64,11 +64,15 @@ def read_program(words: Sequence[str]) -> Program:
   path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
   search = [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
   errors = [f"there is no module {each!r}" for each in words[1:2]]
+  start, read = words[1:2], sources.read
   if words[0] == "-c":
-    code = functools.partial(sources.read_text, "-c")
-    first = _read_all(words[1:2], errors, code)
-  else:
-    first = _read_all(_find_first(words, search), errors)
+    read = functools.partial(sources.read_text, "-c")
+  elif words[0] != "-m":
+    main = os.path.join(words[0], "__main__.py")
+    start = [main if os.path.isfile(main) else words[0]]
+  elif start:
+    start = _find_of_module(words[1], words[2:], search)
+  first = _read_all(start, errors, read)
   scripts = os.path.realpath(sysconfig.get_path("scripts"))
   names = {find_package(source.path) for source in first}
   for source in first:
@@ -93,17 +97,7 @@ def read_program(words: Sequence[str]) -> Program:
 def find_package(path: str) -> str | None:
   """Returns the installed package that a file belongs to, or None."""
   match = _INSTALLED.search(path)
-  if match is None:
-    return None
-  return re.split(r"[/\\]", match[2])[0].removesuffix(".py")
-
-
-def _find_first(words: Sequence[str], search: list[str]) -> list[str]:
-  """Returns the files that start a program, which may not exist."""
-  if words[0] == "-m":
-    return _find_of_module(words[1], words[2:], search) if words[1:] else []
-  main = os.path.join(words[0], "__main__.py")
-  return [main if os.path.isfile(main) else words[0]]
+  return match[1].removesuffix(".py") if match else None
 
 
 def _read_levels(
@@ -170,14 +164,11 @@ def _find_of_module(
 
   If the module is installed, it may run the files among the words.
   """
-  path = _find_start(name.removesuffix(".__main__"), search)
-  if path is None:
-    path = _find_start(name, sys.path)
-    places = [os.path.abspath(word.partition("::")[0]) for word in words]
-    named = [file for place in places for file in _list_files(place)]
-    if named:
-      return named
-  return [path] if path else []
+  if path := _find_start(name.removesuffix(".__main__"), search):
+    return [path]
+  places = [os.path.abspath(word.partition("::")[0]) for word in words]
+  named = [file for place in places for file in _list_files(place)]
+  return named or [*filter(None, [_find_start(name, sys.path)])]
 
 
 def _list_files(place: str) -> Iterator[str]:

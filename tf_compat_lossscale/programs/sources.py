@@ -15,10 +15,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Sequence
 import contextlib
 import dataclasses
-import functools
 import operator
 import os
 import re
@@ -30,18 +28,15 @@ from typing import TypeVar
 import warnings
 
 _Node = TypeVar("_Node", bound=ast.AST)
+# A function that returns the full name of `a` in `a.b.c`.
+_Find = Callable[[ast.Name], str | None]
 
 _DEPTH = 20_000
-_MOST_LOOKUPS = 100  # Assignments may lead from name to name.
-_MOST_PARTS = 64  # `a.b.c…` may have any number of parts.
 _MODULE_IN_TEXT = re.compile(r"tensorflow(\.[a-zA-Z_]\w*)+")
 _QUESTIONS = ("getattr", "hasattr")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
-_LISTS_OF_NAMES = (ast.Global, ast.Nonlocal)
-# Fields that say nothing about names.
-_PLAIN_FIELDS = ("ctx", "kind", "kwd_attrs", "op", "ops", "type_comment")
 
 
 class SourceError(Exception):
@@ -94,7 +89,8 @@ class Source:
       `self.opt.get_slot`; the whole chains, in the order of lines.
     modules: The dotted names that imports name; relative ones begin with dots.
       Of `from a import b` they are "a" and "a.b", which may be a module, too.
-    nodes: The nodes of the tree. Of `a.b.c`, the whole and the root.
+    nodes: The nodes of the tree. Of `a.b.c`, the whole; the root if it is no
+      name.
   """
 
   path: str
@@ -115,19 +111,11 @@ class Source:
     Returns:
       Such as "tensorflow.train"; None if the expression is no module's name.
     """
-    return _resolve(node, self._full.get)
+    return None if node is None else _resolve(node, self._full.get)
 
-  def list_nodes(self, kind: type[_Node]) -> list[_Node]:
-    """Returns the nodes of a class."""
-    return self._nodes_by_class.get(kind, [])
-
-  @functools.cached_property
-  def _nodes_by_class(self) -> dict[type[ast.AST], list[Any]]:
-    """Class -> the nodes of the class."""
-    found: dict[type[ast.AST], list[Any]] = {}
-    for node in self.nodes:
-      found.setdefault(node.__class__, []).append(node)
-    return found
+  def list_nodes(self, *kinds: type[_Node]) -> list[_Node]:
+    """Returns the nodes of some classes."""
+    return [node for node in self.nodes if isinstance(node, kinds)]
 
 
 def read(path: str) -> Source:
@@ -182,13 +170,8 @@ def allow_depth() -> Iterator[None]:
 
 def find_dotted_name(node: ast.AST) -> str | None:
   """Returns `a.b.c` as it is written; None for other expressions."""
-  names: list[str] = []
-  while isinstance(node, ast.Attribute):
-    names.append(node.attr)
-    node = node.value
-  if not isinstance(node, ast.Name):
-    return None
-  return ".".join([node.id, *reversed(names)])
+  root, names = _split(node)
+  return ".".join([root.id, *names]) if isinstance(root, ast.Name) else None
 
 
 def unparse(node: ast.AST) -> str:
@@ -201,34 +184,6 @@ def join(module: str, name: str) -> str:
   return f"{module}{'' if module.endswith('.') else '.'}{name}"
 
 
-def asks_for_main(statement: ast.AST) -> bool:
-  """Returns whether a statement is `if __name__ == "__main__":`."""
-  if not isinstance(statement, ast.If):
-    return False
-  nodes: list[ast.AST] = [statement.test]
-  words = set()
-  for node in nodes:  # The list grows meanwhile.
-    nodes += list_children(node)
-    words.add(getattr(node, "id", None) or getattr(node, "value", None))
-  return {"__name__", "__main__"} <= {w for w in words if isinstance(w, str)}
-
-
-def list_children(node: ast.AST) -> list[ast.AST]:
-  """Returns the nodes right below a node, in the order of the source.
-
-  The nodes that tell which operator there is, or whether a name is read or set,
-  are left out.
-  """
-  found: list[ast.AST] = []
-  for field in node._fields:
-    value = getattr(node, field) if field not in _PLAIN_FIELDS else None
-    if isinstance(value, ast.AST):
-      found.append(value)
-    elif isinstance(value, list):
-      found += [each for each in value if isinstance(each, ast.AST)]
-  return found
-
-
 class _Scope:
   """The names that a module, class or function binds."""
 
@@ -236,7 +191,7 @@ class _Scope:
     self.node, self.parent = node, parent
     # Name -> what it may stand for: full names, or expressions.
     self.values: dict[str, list[str | ast.expr]] = {}
-    self.found: dict[str, str | None] = {}
+    self._found: dict[str, str | None] = {}
 
   def bind(self, name: str, value: str | ast.expr | None = None) -> None:
     """Notes that a name is bound; to None, if to nothing that matters."""
@@ -244,31 +199,23 @@ class _Scope:
     if value is not None:
       values.append(value)
 
-  def resolve(self, name: str) -> str | None:
+  def find(self, root: ast.Name) -> str | None:
     """Returns the full name of the first value that has one, or None."""
-    if name in self.found:
-      return self.found[name]
-    scope: _Scope | None = self
-    while scope is not None and (
-      name not in scope.values
-      or (scope is not self and isinstance(scope.node, ast.ClassDef))
+    name, scope = root.id, self
+    while name not in scope.values or (
+      scope is not self and isinstance(scope.node, ast.ClassDef)
     ):
+      if scope.parent is None:
+        return None
       scope = scope.parent
-    if scope is None:
-      return self.found.setdefault(name, None)
-    scope.found[name] = None  # `tf = tf` asks again.
-    found = None
-    for value in scope.values[name][:_MOST_LOOKUPS]:
-      full = value if isinstance(value, str) else scope.resolve_node(value)
-      if full is not None:
-        found = full
-        break
-    self.found[name] = scope.found[name] = found
-    return found
-
-  def resolve_node(self, node: ast.AST) -> str | None:
-    """Returns the full name of an expression in this scope, or None."""
-    return _resolve(node, lambda root: self.resolve(root.id))
+    if name not in scope._found:
+      scope._found[name] = None  # `tf = tf` asks again.
+      for value in scope.values[name]:
+        full = value if isinstance(value, str) else _resolve(value, scope.find)
+        if full is not None:
+          scope._found[name] = full
+          break
+    return scope._found[name]
 
 
 def _collect(source: Source) -> None:
@@ -277,55 +224,42 @@ def _collect(source: Source) -> None:
   A scope is read whole before the scopes inside it, because a function may use
   what its module binds below it.
   """
-  waiting = [(_Scope(source.tree, None), list_children(source.tree))]
-  root: ast.expr
+  nodes: list[ast.AST] = [*source.tree.body]
+  waiting = [(_Scope(source.tree, None), nodes)]
   for scope, nodes in waiting:  # The list grows meanwhile.
+    # Expressions, each as `_split` divides it.
     found: list[tuple[ast.expr, ast.AST, list[str]]] = []
-    for node in nodes:  # This one, too.
-      kind = node.__class__
-      if kind is ast.Name:
-        assert isinstance(node, ast.Name)
-        if node.ctx.__class__ is not ast.Load:
-          scope.values.setdefault(node.id, [])
+    for node in nodes:  # This list, too.
+      if isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+          scope.bind(node.id)
         found.append((node, node, []))
-      elif kind is ast.Attribute:
-        assert isinstance(node, ast.Attribute)
-        root, names = node, list[str]()  # As `_split`, without a call.
-        while isinstance(root, ast.Attribute):
-          names.append(root.attr)
-          root = root.value
-        found.append((node, root, names[::-1]))
-        if root.__class__ is not ast.Name:
+      elif isinstance(node, ast.Attribute):
+        root, names = _split(node)
+        found.append((node, root, names))
+        if not isinstance(root, ast.Name):
           nodes.append(root)
-      elif kind is ast.Constant:
-        assert isinstance(node, ast.Constant)
+      elif isinstance(node, ast.Constant):
         text = node.value
-        if text.__class__ is str and _MODULE_IN_TEXT.fullmatch(text):
+        if isinstance(text, str) and _MODULE_IN_TEXT.fullmatch(text):
           source.uses.append(Use(text, node, "text"))
-      elif kind in _SCOPES:
+      elif isinstance(node, _SCOPES):
         inner = _Scope(node, scope)
         outside, inside = _enter(inner)
         nodes += outside
         waiting.append((inner, inside))
-        if not isinstance(node, (ast.Lambda, *_COMPREHENSIONS)):
-          scope.bind(node.name)  # type: ignore[attr-defined]
       else:
-        if kind is ast.Import or kind is ast.ImportFrom:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
           _collect_import(source, scope, node)
-        elif kind is ast.Assign:
-          target = node.targets[0]  # type: ignore[attr-defined]
-          if isinstance(target, ast.Name):
-            scope.bind(target.id, node.value)  # type: ignore[attr-defined]
-        elif kind is ast.Call:
-          assert isinstance(node, ast.Call)
-          if getattr(node.func, "id", "") in _QUESTIONS:
-            found.append((node, node, []))
-        for field in node._fields:  # As `list_children`, without a call.
-          value = getattr(node, field) if field not in _PLAIN_FIELDS else None
-          if isinstance(value, ast.AST):
-            nodes.append(value)
-          elif isinstance(value, list) and kind not in _LISTS_OF_NAMES:
-            nodes += filter(None, value)  # `{**a}` has no node for its key.
+        elif isinstance(node, ast.Assign):
+          if isinstance(node.targets[0], ast.Name):
+            scope.bind(node.targets[0].id, node.value)
+        elif (
+          isinstance(node, ast.Call)
+          and getattr(node.func, "id", "") in _QUESTIONS
+        ):
+          found.append((node, node, []))
+        nodes += ast.iter_child_nodes(node)
     source.nodes += nodes
     _collect_expressions(source, scope, found)
   place = operator.attrgetter("node.lineno", "node.col_offset")
@@ -333,7 +267,9 @@ def _collect(source: Source) -> None:
   source.unknown.sort(key=operator.attrgetter("lineno", "col_offset"))
 
 
-def _collect_import(source: Source, scope: _Scope, node: ast.AST) -> None:
+def _collect_import(
+  source: Source, scope: _Scope, node: ast.Import | ast.ImportFrom
+) -> None:
   """Adds the names that an import statement names, and binds them."""
   if isinstance(node, ast.Import):
     for alias in node.names:
@@ -341,87 +277,75 @@ def _collect_import(source: Source, scope: _Scope, node: ast.AST) -> None:
       source.uses.append(Use(alias.name, alias, "import"))
       first = alias.name.partition(".")[0]
       scope.bind(alias.asname or first, alias.name if alias.asname else first)
-  elif isinstance(node, ast.ImportFrom):
-    module = "." * node.level + (node.module or "")
-    source.modules.append(module)
-    for alias in node.names:
-      if alias.name == "*":
-        source.uses.append(Use(module, node, "star"))
-        continue
-      full = join(module, alias.name)
-      source.modules.append(full)
-      source.uses.append(Use(full, alias, "from"))
-      scope.bind(alias.asname or alias.name, full)
+    return
+  module = "." * node.level + (node.module or "")
+  source.modules.append(module)
+  for alias in node.names:
+    if alias.name == "*":
+      source.uses.append(Use(module, node, "star"))
+      continue
+    full = join(module, alias.name)
+    source.modules.append(full)
+    source.uses.append(Use(full, alias, "from"))
+    scope.bind(alias.asname or alias.name, full)
 
 
 def _collect_expressions(
   source: Source,
   scope: _Scope,
-  found: Sequence[tuple[ast.expr, ast.AST, list[str]]],
+  found: list[tuple[ast.expr, ast.AST, list[str]]],
 ) -> None:
-  """Adds the uses that names, `a.b.c` and questions are.
+  """Adds the uses that expressions in a scope are: names, `a.b.c`, questions.
 
-  Args:
-    source: The source.
-    scope: The scope that the expressions are in.
-    found: The expressions, each with its root and the names after that.
+  Each expression comes with its root, and the names after that.
   """
   for node, root, names in found:
-    if node is root and isinstance(node, ast.Call):
-      for function in _QUESTIONS:
-        full = _resolve_question(
-          node, function, lambda root: scope.resolve(root.id)
-        )
-        if full is not None:
-          source.uses.append(Use(full, node, function))
+    if isinstance(node, ast.Call):
+      full = _resolve_question(node, scope.find)
+      if full is not None:
+        source.uses.append(Use(full, node, unparse(node.func)))
       continue
     if isinstance(root, ast.Name):
-      if root.id in scope.found:
-        full = scope.found[root.id]
-      else:
-        full = scope.resolve(root.id)
-      source._full[root] = full
+      full = source._full[root] = scope.find(root)
     else:
-      full = scope.resolve_node(root)
+      full = _resolve_root(root, scope.find)
     if full is not None:
-      name = ".".join([full, *names[:_MOST_PARTS]])
-      is_read = node.ctx.__class__ is ast.Load  # type: ignore[attr-defined]
+      is_read = isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
       if is_read or names:
         form = "expression" if is_read else "store"
-        source.uses.append(Use(name, node, form))
+        source.uses.append(Use(".".join([full, *names]), node, form))
     elif isinstance(node, ast.Attribute):
       source.unknown.append(node)
 
 
 def _enter(scope: _Scope) -> tuple[list[ast.AST], list[ast.AST]]:
-  """Binds what a scope's node itself binds, and divides the nodes below it.
+  """Binds the names of a scope's node, and divides the nodes below it.
 
   Returns:
     The nodes that are evaluated in the scope around it, such as decorators and
     defaults; and those inside.
   """
-  node = scope.node
+  node: Any = scope.node
+  if isinstance(node, _COMPREHENSIONS):
+    first, *others = node.generators
+    inside = [x for x in ast.iter_child_nodes(node) if x not in node.generators]
+    return [first.iter], [*inside, first.target, *first.ifs, *others]
+  outside: list[ast.AST | None] = []
   if isinstance(node, ast.ClassDef):
-    return [*node.decorator_list, *node.bases, *node.keywords], [*node.body]
-  if isinstance(node, _FUNCTIONS):
-    given = node.args
-    every = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-    every += [each for each in (given.vararg, given.kwarg) if each]
-    outside: list[ast.AST | None] = [*given.defaults, *given.kw_defaults]
-    for each in every:
-      scope.bind(each.arg)
-      outside.append(each.annotation)
-    if isinstance(node, ast.Lambda):
-      return [*filter(None, outside)], [node.body]
-    outside += [*node.decorator_list, node.returns]
-    return [*filter(None, outside)], [*node.body]
-  inside = []
-  for child in list_children(node):
-    inside += (
-      list_children(child) if isinstance(child, ast.comprehension) else [child]
-    )
-  first = node.generators[0].iter  # type: ignore[attr-defined]
-  return [first], [each for each in inside if each is not first]
+    outside += [*node.bases, *node.keywords]
+  else:
+    for each in ast.iter_child_nodes(node.args):
+      if isinstance(each, ast.arg):
+        scope.bind(each.arg)
+        outside.append(each.annotation)
+      else:
+        outside.append(each)
+  if isinstance(node, ast.Lambda):
+    return [*filter(None, outside)], [node.body]
+  assert scope.parent is not None
+  scope.parent.bind(node.name)
+  outside += [*node.decorator_list, getattr(node, "returns", None)]
+  return [*filter(None, outside)], [*node.body]
 
 
 def _split(node: ast.AST) -> tuple[ast.AST, list[str]]:
@@ -433,34 +357,28 @@ def _split(node: ast.AST) -> tuple[ast.AST, list[str]]:
   return node, names[::-1]
 
 
-def _resolve(
-  node: ast.AST | None, find: Callable[[ast.Name], str | None]
-) -> str | None:
-  """Returns the full name of an expression, or None.
-
-  Args:
-    node: The expression.
-    find: A function that returns the full name of the root.
-  """
-  if node is None:
-    return None
+def _resolve(node: ast.AST, find: _Find) -> str | None:
+  """Returns the full name of an expression, or None."""
   root, names = _split(node)
-  full = None
+  full = _resolve_root(root, find)
+  return full and ".".join([full, *names])
+
+
+def _resolve_root(root: ast.AST, find: _Find) -> str | None:
+  """Returns the full name of `a` in `a.b.c`, which may be a call, or None."""
   if isinstance(root, ast.Name):
-    full = find(root)
-  elif isinstance(root, ast.Call) and root.args:
-    full = _resolve_question(root, "getattr", find)
-    if find_dotted_name(root.func) == "importlib.import_module" and root.args:
-      full = _get_text(root.args[0])
-  return full and ".".join([full, *names[:_MOST_PARTS]])
+    return find(root)
+  if isinstance(root, ast.Call) and root.args:
+    function = find_dotted_name(root.func)
+    if function == "getattr":
+      return _resolve_question(root, find)
+    if function == "importlib.import_module":
+      return _get_text(root.args[0])
+  return None
 
 
-def _resolve_question(
-  node: ast.Call, function: str, find: Callable[[ast.Name], str | None]
-) -> str | None:
+def _resolve_question(node: ast.Call, find: _Find) -> str | None:
   """Returns the full name that `getattr(a.b, "c")` asks for, or None."""
-  if not isinstance(node.func, ast.Name) or node.func.id != function:
-    return None
   name = _get_text(node.args[1]) if len(node.args) > 1 else None
   owner = name and _resolve(node.args[0], find)
   return owner and f"{owner}.{name}"

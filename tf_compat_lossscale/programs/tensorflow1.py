@@ -151,11 +151,8 @@ def _allow_other_numbers(v1: Any) -> None:
   own = v1.Dimension.__init__
 
   def __init__(self: Any, value: Any) -> None:
-    is_whole = getattr(value, "is_integer", None)
-    if isinstance(value, bool):
-      value = int(value)
-    elif not isinstance(value, int) and is_whole is not None:
-      if not is_whole():
+    if isinstance(value, bool) or hasattr(value, "is_integer"):
+      if value % 1:
         raise ValueError(
           f"Ambiguous dimension: {value}. Expected a whole number: divide by "
           "// instead of /, or round"

@@ -11,16 +11,13 @@ without being asked. Ties and silence are TensorFlow 2.
 from __future__ import annotations
 
 import ast
-import bisect
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
 import os
 import re
 from typing import Any
 from typing import NamedTuple
 
-from tf_compat_lossscale.programs import program_files
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import tensorflow_names
 
@@ -57,10 +54,6 @@ _ASKS = re.compile(
 _ASKING_WORDS = re.compile(
   r"(?i:(tf|tensorflow)_?(v|version)?_?[12]\b|\bis_?v[12]\b|tf_version)"
 )
-# Errors that tell of a missing module or name.
-_OF_IMPORTS = ("ImportError", "ModuleNotFoundError")
-_OF_NAMES = "AttributeError"
-_METHODS = tensorflow_names.METHODS
 
 
 class Sign(NamedTuple):
@@ -92,35 +85,25 @@ class Decision(NamedTuple):
   """
 
   tensorflow: int
-  signs: Sequence[Sign] = ()
+  signs: tuple[Sign, ...] = ()
 
 
-def decide(program: program_files.Program) -> Decision:
-  """Decides which TensorFlow a program means."""
-  for level in program.levels:
-    decision = decide_for(level)
-    if decision.signs:
-      return decision
-  return Decision(2)
-
-
-def decide_for(files: Iterable[sources.Source]) -> Decision:
+def decide(files: Iterable[sources.Source]) -> Decision:
   """Decides which TensorFlow some files mean; without signs, none tells."""
   signs: dict[tuple[int, str], Sign] = {}
   leaves_eager = False
   for source in files:
     for sign in find_signs(source):
       signs.setdefault((sign.tensorflow, sign.name), sign)
-    for use in source.uses:
-      leaves_eager |= bool(_LEAVES_EAGER.fullmatch(use.name))
+    leaves_eager |= any(_LEAVES_EAGER.fullmatch(u.name) for u in source.uses)
   found = sorted(signs.values(), key=lambda sign: -sign.weight)
   one = [sign for sign in found if sign.tensorflow == 1]
   two = [sign for sign in found if sign.tensorflow == 2]
   weight = sum(sign.weight for sign in one) - sum(sign.weight for sign in two)
   is_graph = bool(one) and not two and not leaves_eager
   if weight > 0 or (weight == 0 and is_graph):
-    return Decision(1, [*one, *two])
-  return Decision(2, [*two, *(sign for sign in one if sign.weight)])
+    return Decision(1, (*one, *two))
+  return Decision(2, (*two, *(sign for sign in one if sign.weight)))
 
 
 def find_signs(source: sources.Source) -> Iterator[Sign]:
@@ -137,44 +120,20 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
     and use.form not in ("store", "hasattr", "text")
     and use.name not in assigned
   ]
-  if not uses and not any(name in source.text for name in _METHODS):
-    return
-  asked = find_asked_lines(source)
-  if asked:
-    uses = [use for use in uses if use.line not in asked]
+  methods = [x for x in source.unknown if x.attr in tensorflow_names.METHODS]
+  asked = find_asked_lines(source) if uses or methods else set()
+  uses = [use for use in uses if use.line not in asked]
+  graph: dict[str, sources.Use] = {}
   for use in uses:
     for sign in _weigh(use.name):
       written = use.written if "." in use.written else use.name
       yield Sign(*sign, written, source.path, use.line)
-  for attribute in source.unknown:
-    name = _METHODS.get(attribute.attr, "")
-    if name and attribute.lineno not in asked:
-      part, written = name.removeprefix(_TENSORFLOW), f".{attribute.attr}"
-      yield Sign(1, 4, part, written, source.path, attribute.lineno)
-  yield from _find_graph_of_compat_v1(source, uses)
-
-
-def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
-  """Yields the TensorFlow that a name says, its weight, and the part of it."""
-  if full.startswith(f"{_V1}."):
-    return
-  name = full.removeprefix(_TENSORFLOW)
-  only_1 = tensorflow_names.find_tensorflow_1_name(name)
-  if only_1 is not None:
-    yield 1, 4 if _GRAPH.fullmatch(only_1) else 1, only_1
-  only_2 = tensorflow_names.find_tensorflow_2_name(name)
-  if only_2 is not None:
-    yield 2, 2, only_2
-  elif match := _RATHER_2.match(name):
-    yield 2, 1, match[0]
-
-
-def _find_graph_of_compat_v1(
-  source: sources.Source, uses: Sequence[sources.Use]
-) -> Iterator[Sign]:
-  """Yields the uses of a graph that is one in TensorFlow 1.15 alone."""
-  matches = [(_NOT_EAGER.fullmatch(use.name), use) for use in reversed(uses)]
-  graph = {match[1]: use for match, use in matches if match}
+    if match := _NOT_EAGER.fullmatch(use.name):
+      graph.setdefault(match[1], use)
+  for node in methods:
+    if node.lineno not in asked:
+      written = f".{node.attr}"
+      yield Sign(1, 4, f"data{written}", written, source.path, node.lineno)
   imports = any(name.startswith(_V1) for name in source.modules)
   # Other files may use a session to convert a model, but hardly both.
   if imports or {"placeholder", "Session"} <= graph.keys():
@@ -183,41 +142,41 @@ def _find_graph_of_compat_v1(
       yield Sign(1, 0, name, written, source.path, use.line)
 
 
+def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
+  """Yields the TensorFlow that a name says, its weight, and the part of it."""
+  if full.startswith(f"{_V1}."):
+    return
+  name = full.removeprefix(_TENSORFLOW)
+  if only_1 := tensorflow_names.find_tensorflow_1_name(name):
+    yield 1, 4 if _GRAPH.fullmatch(only_1) else 1, only_1
+  if only_2 := tensorflow_names.find_tensorflow_2_name(name):
+    yield 2, 2, only_2
+  elif match := _RATHER_2.match(name):
+    yield 2, 1, match[0]
+
+
 def find_asked_lines(source: sources.Source) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is.
 
   Such code is behind a test for a name or the version of TensorFlow, or in a
   `try` that expects TensorFlow to lack a module or a name.
   """
-  lines: set[int] = set()
-  places = sorted(_list_asking_places(source))
-  nodes: list[Any] = []
-  for kind in (ast.If, ast.IfExp, ast.BoolOp) if places else ():
-    nodes += source.list_nodes(kind)
-  for node in nodes:
-    test = node if isinstance(node, ast.BoolOp) else node.test
-    first = bisect.bisect_left(places, (test.lineno, test.col_offset))
-    end = test.end_lineno, test.end_col_offset
-    if first < len(places) and places[first] < end:
-      lines.update(range(node.lineno, node.end_lineno + 1))
-  for node in source.list_nodes(ast.Try):
-    if _expects_other(source, node):
-      lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
-  return lines
-
-
-def _list_asking_places(source: sources.Source) -> Iterator[tuple[int, int]]:
-  """Yields (line, column) of what asks which TensorFlow there is."""
-  for use in source.uses:
-    is_question = use.form == "hasattr" and use.name.startswith(_TENSORFLOW)
-    if is_question or _ASKS.fullmatch(use.name):
-      yield use.line, use.node.col_offset  # type: ignore[attr-defined]
-  for name in source.list_nodes(ast.Name):
-    if _ASKING_WORDS.search(name.id):
-      yield name.lineno, name.col_offset
-  for attribute in source.list_nodes(ast.Attribute):
-    if _ASKING_WORDS.search(attribute.attr):
-      yield attribute.lineno, attribute.col_offset
+  asking: set[ast.AST] = {
+    use.node
+    for use in source.uses
+    if _ASKS.fullmatch(use.name)
+    or (use.form == "hasattr" and use.name.startswith(_TENSORFLOW))
+  }
+  for word in source.list_nodes(ast.Name, ast.Attribute):
+    if _ASKING_WORDS.search(getattr(word, "attr", getattr(word, "id", ""))):
+      asking.add(word)
+  nodes: list[Any] = [
+    node
+    for node in source.list_nodes(ast.If, ast.IfExp, ast.BoolOp)
+    if asking and not asking.isdisjoint(ast.walk(getattr(node, "test", node)))
+  ]
+  nodes += [x for x in source.list_nodes(ast.Try) if _expects_other(source, x)]
+  return {i for node in nodes for i in range(node.lineno, node.end_lineno + 1)}
 
 
 def _expects_other(source: sources.Source, node: ast.Try) -> bool:
@@ -225,17 +184,15 @@ def _expects_other(source: sources.Source, node: ast.Try) -> bool:
 
   Only a body without blocks counts for AttributeError: any object may raise it.
   """
-  caught = " ".join(
-    sources.unparse(each.type) for each in node.handlers if each.type
-  )
-  forms: tuple[str, ...] = ()
-  if any(error in caught for error in _OF_IMPORTS):
-    forms = "import", "from", "star"
-  if _OF_NAMES in caught and not any(hasattr(x, "body") for x in node.body):
-    forms = *forms, "expression"
-  last = node.body[-1].end_lineno or 0
+  caught = " ".join(sources.unparse(x.type) for x in node.handlers if x.type)
+  forms = set[str]()
+  if re.search("ImportError|ModuleNotFoundError", caught):
+    forms |= {"import", "from", "star"}
+  has_blocks = any(hasattr(statement, "body") for statement in node.body)
+  if "AttributeError" in caught and not has_blocks:
+    forms.add("expression")
+  lines = range(node.lineno, (node.body[-1].end_lineno or 0) + 1)
   return any(
-    use.form in forms and node.lineno <= use.line <= last
-    for use in (source.uses if forms else ())
-    if use.name.startswith(_TENSORFLOW)
+    use.form in forms and use.line in lines and use.name.startswith(_TENSORFLOW)
+    for use in source.uses
   )

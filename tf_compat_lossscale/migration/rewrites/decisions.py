@@ -47,7 +47,7 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Decision, int | None]:
   takes away that a file counts for TensorFlow 2. Otherwise, a second `migrate`
   might take other files for TensorFlow 1 than the first.
   """
-  decision = which_tensorflow.decide_for([file.source])
+  decision = which_tensorflow.decide([file.source])
   of_1 = of_2 = None
   for sign in decision.signs:
     if sign.tensorflow == 1 and sign.weight:

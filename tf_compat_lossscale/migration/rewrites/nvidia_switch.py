@@ -22,7 +22,6 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import imports
-from tf_compat_lossscale.programs import sources
 
 _NOTE = (
   "NVIDIA's TensorFlow 1 obeyed this environment variable; tf-lossscale run "
@@ -105,8 +104,10 @@ def _find_place(file: files.File) -> ast.stmt | None:
   for i, statement in enumerate(body):
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Try, ast.If)):
       # The rest of the program may be in such a block.
-      if _defines_alone(statement) and any(
-        _imports_tensorflow(node) for node in ast.walk(statement)
+      if (
+        statement.lineno not in file.main_lines
+        and not any(map(_runs_code, ast.walk(statement)))
+        and any(map(_imports_tensorflow, ast.walk(statement)))
       ):
         place = statement
     elif place is body[i - 1] and "disable_v2_behavior()" in ast.unparse(
@@ -116,12 +117,8 @@ def _find_place(file: files.File) -> ast.stmt | None:
   return place
 
 
-def _defines_alone(statement: ast.stmt) -> bool:
-  """Returns whether a statement imports modules, and runs no other code."""
-  return not sources.asks_for_main(statement) and not any(
-    isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    for node in ast.walk(statement)
-  )
+def _runs_code(node: ast.AST) -> bool:
+  return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
 def _imports_tensorflow(node: ast.AST) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
-from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import sources
 
 _NEVER = ("setup.py", "__init__.py", "conftest.py")
@@ -23,7 +23,7 @@ _TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
 _BLOCKS = (ast.For, ast.While, ast.With)
 # A fact about a file -> what tells it in the file's names, one a line.
 _FACTS = {
-  "keras": re.compile(f"^{choices.KERAS.pattern}|^keras$", re.MULTILINE),
+  "keras": re.compile(f"^{launch.KERAS.pattern}|^keras$", re.MULTILINE),
   # `tensorflow.compat.v1.keras` is empty with Keras 3.
   "keras 2": re.compile(
     r"^tensorflow\.compat\.v1\.keras|^tf_compat_lossscale\.keras"
@@ -66,7 +66,7 @@ def find_traits(file: files_lib.File) -> Traits:
   if _KERAS_LACKS.search(" ".join(lacks)):
     facts.add("keras")
   text, switch = file.document.text, ""
-  if next(choices.find_keras_2(file.source), None) is not None:
+  if next(launch.find_keras_2(file.source), None) is not None:
     facts.add("asks")
   if "TF_USE_LEGACY_KERAS" in text:
     facts.add("chooses")
