@@ -27,7 +27,6 @@ import contextlib
 from typing import Any
 from typing import NamedTuple
 
-from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
@@ -53,11 +52,6 @@ _ATTRIBUTES, _SLOT = "/.ATTRIBUTES/", "/.OPTIMIZER_SLOT/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
 _BASES = (names.BASE_OPTIMIZER, _INNER := "inner_optimizer")
 _SCALE = "scale "  # What the meaning of a loss scale's variable begins with.
-# The counts that a loss scale of one class has and another's has not.
-_COUNTS = {
-  _SCALE + name
-  for name in ("bad", "overflows", "steps_to_overflow", "skipped_steps")
-}
 _OTHER_LAYOUT = "the same optimizer, laid out otherwise"
 _V1 = "TensorFlow 1's"
 # Keras's counter of steps -> whose optimizer it is.
@@ -165,9 +159,7 @@ class _Owner(NamedTuple):
   @property
   def has_slots(self) -> bool:
     """Whether the optimizer has slots that can be asked for."""
-    return hasattr(self.optimizer, "get_slot") and hasattr(
-      self.optimizer, "get_slot_names"
-    )
+    return hasattr(self.optimizer, "get_slot_names")
 
   @property
   def family(self) -> str:
@@ -259,12 +251,9 @@ class _Walk:
       proof = other_layout if way != other_way else ""
       excuse = ""
       if meaning.startswith(_SCALE) and number is not None:
-        if way.rpartition("/")[2] != other_way.rpartition("/")[2]:
-          proof = places.OTHER_API
-        if has_scale:
-          excuse = places.NO_COUNT * (meaning in _COUNTS)
-        elif is_optimizer:
-          excuse = places.NO_SCALE
+        proof = places.OTHER_API if way != other_way else ""
+        excuse = places.NO_SCALE if is_optimizer else ""
+        excuse = places.NO_COUNT if has_scale else excuse
       yield _Step(
         child,
         node,
@@ -319,14 +308,18 @@ class _ObjectRestore:
     self._initial = {} if session else _objects.find_initial_values(items)
     self._walk = _Walk(self._graph, objects)
     self._problems: list[str] = []
-    self._notes: list[str] = []
 
   def run(self) -> Report:
     unbuilt = list(self._walk.unbuilt)
     for owner in self._walk.owners.values():
       unbuilt += [owner.path] if self._check_optimizer(owner) else []
-    for path in unbuilt:
-      self._report_unbuilt(path)
+    if self._wishes.missing == "error":
+      self._problems += [
+        f"{path} is not built, and lacks variables that are in it: call "
+        f"{_objects.BUILD}, or the layer once, first; missing='initialize' "
+        "restores without them"
+        for path in unbuilt
+      ]
     used: dict[str, str] = {}
     listed = list(self._walk.places.values())
     for place in listed:
@@ -351,7 +344,6 @@ class _ObjectRestore:
       self._checkpoint,
       listed,
       keys=[k for k in keys if not k.startswith("save_counter/")],
-      notes=self._notes,
       rules=self._walk.rules,
     )
 
@@ -401,18 +393,6 @@ class _ObjectRestore:
     else:
       is_built = optimizer_states.is_built(optimizer)
     return bool(roles or other) and not is_built
-
-  def _report_unbuilt(self, path: str) -> None:
-    """Reports an object that lacks variables which the checkpoint has."""
-    message = f"{path} is not built, and lacks variables that are in it"
-    if self._wishes.missing == "error":
-      self._problems.append(
-        f"{message}: call {_objects.BUILD}, or the layer once, first; "
-        "missing='initialize' restores without them"
-      )
-    else:
-      self._notes.append(message)
-      logging.warning("%s: %s", self._checkpoint.prefix, message)
 
   def _decide(self, place: Place, used: dict[str, str]) -> None:
     """Decides which value a variable gets, or notes a problem."""

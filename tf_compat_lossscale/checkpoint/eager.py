@@ -7,12 +7,10 @@ The optimizers may be TensorFlow 1's or Keras's; `slots` has the table.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 import difflib
 import numbers
 from typing import Any
-from typing import NamedTuple
 
 from absl import logging
 import tensorflow.compat.v2 as tf
@@ -61,20 +59,6 @@ def restore_by_name(
   return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
 
 
-class _Member(NamedTuple):
-  """A variable of an optimizer.
-
-  Attributes:
-    place: The variable's place.
-    name: The role of a slot; the attribute of another variable of Keras.
-    weight: The place of the weight, if the variable is a slot.
-  """
-
-  place: Place
-  name: str
-  weight: Place | None = None
-
-
 class _EagerRestore:
   def __init__(
     self,
@@ -99,44 +83,33 @@ class _EagerRestore:
       if isinstance(item, tf.compat.v1.train.Optimizer):
         *_, inner = optimizer_kinds.walk(item)
         self._v1[self._paths.get(id(inner), path)] = inner
-    optimizers = self._keras | self._v1
-    variables = {p: _list_variables(each) for p, each in optimizers.items()}
-    known = {id(each) for listed in variables.values() for _, each in listed}
+    known: set[int] = set()
+    for optimizer in self._keras.values():
+      listed = optimizer_states.list_variables(optimizer)
+      known |= {id(variable) for _, variable in listed}
+    for optimizer in self._v1.values():
+      known |= set(map(id, tf_optimizers.list_variables(optimizer)))
     self._places: list[Place] = []
-    for path, item in items:
-      if _objects.is_variable(item) and id(item) not in known:
-        self._add(item, path)
-    self._weights = list(self._places)
-    self._members = {
-      path: self._add_members(path, optimizer, variables[path])
-      for path, optimizer in optimizers.items()
-    }
-    self._mapped, self._unknown = self._find_mapped(wishes.mapping)
+    self._weights = [
+      self._add(item, path)
+      for path, item in items
+      if _objects.is_variable(item) and id(item) not in known
+    ]
 
   def run(self) -> Report:
-    undecided = list(self._name_v1_slots())
+    undecided = list(self._add_v1())
+    for path, optimizer in self._keras.items():
+      undecided += self._add_keras(path, optimizer)
     if undecided:
       raise places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
-    for path, optimizer in self._v1.items():
-      betas = tf_optimizers.find_betas(optimizer)
-      for place, _, weight in self._members[path]:
-        if weight is None and names.is_power(place.name, place.spec):
-          place.beta = betas.get(names.get_base(place.name), 0.0)
-    scales: list[Place] = []
-    for path, optimizer in self._keras.items():
-      scales += self._name_scale(path, self._members[path])
-      self._fill_keras(path, optimizer, self._members[path])
     for alike in names.group(self._places, lambda each: each.name).values():
       for place in alike if alike[1:] else []:
         place.name, place.has_scope = place.path, False
+    wishes = dataclasses.replace(
+      self._wishes, mapping=self._translate_mapping()
+    )
     self._check_names()
-    mapping = {place.name: key for place, key in self._mapped.items()}
-    wishes = dataclasses.replace(self._wishes, mapping=mapping | self._unknown)
     matching.match(self._checkpoint, self._places, self._sources, wishes)
-    for place in scales:  # They have the dtypes of compat.v1 so far.
-      own = places.make_place("", place.variables[0]).spec
-      if place.source is not None:
-        place.source = dataclasses.replace(place.source, spec=own)
     notes = self._check_lost()
     report = places.fill(
       None,
@@ -162,52 +135,17 @@ class _EagerRestore:
     self._places.append(place)
     return place
 
-  def _add_members(
-    self, path: str, optimizer: Any, listed: list[tuple[str, Any]]
-  ) -> list[_Member]:
-    """Adds the variables of an optimizer, the slots first."""
-    weights = {id(each.variables[0]): each for each in self._weights}
-    left = {id(variable): (name, variable) for name, variable in listed}
-    members: list[_Member] = []
-    variables = [each.variables[0] for each in self._weights]
-    for variable, role, slot in _list_slots(optimizer, variables):
-      weight = weights.get(id(variable))
-      if weight is not None and left.pop(id(slot), None) is not None:
-        there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
-        members.append(_Member(self._add(slot, there), role, weight))
-    for name, variable in left.values():
-      there = f"{path}/{places.get_name(variable)}"
-      members.append(_Member(self._add(variable, there), name))
-    if path in self._keras:
-      for place, *_ in members:
-        place.name = place.path
-    return members
-
-  def _find_mapped(
-    self, mapping: Mapping[str, str | None]
-  ) -> tuple[dict[Place, str | None], dict[str, str | None]]:
-    """Returns the caller's mapping by place, and what is for no place."""
-    known: dict[str, list[Place]] = {}
-    for place in self._places:
-      for name in {place.path, place.own_name}:
-        known.setdefault(name, []).append(place)
-    for here in mapping:
-      if len(known.get(here, ())) > 1:
-        raise ValueError(
-          f"mapping names {here!r}, the name of several variables: give the "
-          f"path of one, {', '.join(each.path for each in known[here])}."
-        )
-    return (
-      {known[here][0]: key for here, key in mapping.items() if here in known},
-      {here: key for here, key in mapping.items() if here not in known},
-    )
+  def _get_mapped(self, place: Place) -> str | None:
+    """Returns what the mapping gives a place; "" if the mapping lacks it."""
+    mapping = self._wishes.mapping
+    return mapping.get(place.path, mapping.get(place.own_name, ""))
 
   def _get_key(self, weight: Place) -> str:
     """Returns the name that a weight has in the checkpoint."""
-    return self._mapped.get(weight) or weight.own_name
+    return self._get_mapped(weight) or weight.own_name
 
-  def _name_v1_slots(self) -> Iterator[Undecided]:
-    """Names the slots of TensorFlow 1's optimizers as in the checkpoint.
+  def _add_v1(self) -> Iterator[Undecided]:
+    """Adds the variables of TensorFlow 1's optimizers.
 
     TensorFlow numbers slots of one name by the order in which the process made
     them, also slots of optimizers that are gone: `w/Adam_2` and `w/Adam_3`. A
@@ -218,87 +156,116 @@ class _EagerRestore:
     Yields:
       The slots that cannot be paired, if the mapping does not have them.
     """
-    made = [
-      (weight, names.get_base(place.name), place)
-      for path in self._v1
-      for place, _, weight in self._members[path]
-      if weight is not None
-    ]
-    for (weight, base), each in names.group(made, lambda m: m[:2]).items():
-      ours = sorted(
-        (place for *_, place in each), key=lambda p: names.get_number(p.name)
-      )
-      key = self._get_key(weight)
-      theirs = self._named.list_slots(key, base) or [
-        f"{key}/{names.add_number(base, i)}" for i in range(len(ours))
-      ]
+    # Weight and name of the slots -> the slots of all optimizers.
+    made: dict[tuple[Place, str], list[Place]] = {}
+    for path, optimizer in self._v1.items():
+      left = {id(v): v for v in tf_optimizers.list_variables(optimizer)}
+      for weight in self._weights:
+        for role in optimizer.get_slot_names():
+          slot = optimizer.get_slot(weight.variables[0], role)
+          if left.pop(id(slot), None) is not None:
+            there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
+            place = self._add(slot, there)
+            base = names.get_base(place.name)
+            made.setdefault((weight, base), []).append(place)
+      betas = tf_optimizers.find_betas(optimizer)
+      for variable in left.values():
+        place = self._add(variable, f"{path}/{places.get_name(variable)}")
+        if names.is_power(place.name, place.spec):
+          place.beta = betas.get(names.get_base(place.name), 0.0)
+    for (weight, base), ours in made.items():
+      theirs = self._named.list_slots(self._get_key(weight), base)
       scopes = {names.split_scope(name)[0] for name in theirs}
       if len(ours) == len(theirs) and len(scopes) == 1:
+        ours.sort(key=lambda place: names.get_number(place.name))
         for place, name in zip(ours, theirs):
           place.name = name
         continue
       for place in ours:
         place.name, place.has_scope = place.path, False
-      left = [place.name for place in ours if place not in self._mapped]
-      if left:
-        yield Undecided(left, theirs)
+      left_out = [p.name for p in ours if self._get_mapped(p) == ""]
+      if left_out and theirs:
+        yield Undecided(left_out, theirs)
 
-  def _name_scale(self, path: str, members: list[_Member]) -> list[Place]:
-    """Gives Keras 3's loss scale the names of compat.v1, by which it is found.
-
-    Returns:
-      The places of the loss scale, if the optimizer has one.
-    """
-    by_name = {name: place for place, name, _ in members}
-    if names.KERAS_3_SCALE not in by_name:
-      return []
-    count = sum(hasattr(o, names.KERAS_3_SCALE) for o in self._keras.values())
-    scope = slots.find_scope(self._checkpoint.specs, count, path)
-    found = [by_name[name] for name in names.KERAS_3]
-    tensors = names.SCALE_TENSORS[names.COMPAT].items()
-    for place, (name, spec) in zip(found, tensors):
-      place.name, place.spec = scope + name, spec
-    return found
-
-  def _fill_keras(
-    self, path: str, optimizer: Any, members: list[_Member]
-  ) -> None:
-    """Decides on the variables of one of Keras's optimizers, but its scale."""
-    inner = _get_inner(optimizer)
+  def _add_keras(self, path: str, optimizer: Any) -> list[Undecided]:
+    """Adds the variables of one of Keras's optimizers, and decides on them."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
     if (vars(inner).get("gradient_accumulation_steps") or 1) > 1:
       raise CheckpointError(
         f"{self._checkpoint.prefix}: {path} accumulates gradients, so it does "
         "not count steps as the program that saved the checkpoint: restore "
         "into an optimizer without gradient_accumulation_steps"
       )
-    counters = [place for place, name, _ in members if name in slots.COUNTERS]
-    steps = self._give_steps(counters)
-    for place, name, weight in members:
-      if place.is_decided or name in names.KERAS_3:
-        continue
-      if weight is not None:
-        self._fill_slot(place, weight, inner, name)
-      elif place in self._mapped:
+    left = {
+      id(v): (n, v) for n, v in optimizer_states.list_variables(optimizer)
+    }
+
+    def add(variable: Any, there: str) -> Place:
+      del left[id(variable)]
+      place = self._add(variable, there)
+      place.name = place.path
+      return place
+
+    kind = slots.find_kind_of_optimizer(inner) or ""
+    weights = {id(each.variables[0]): each for each in self._weights}
+    for variable, role, slot in optimizer_states.list_slots(
+      inner,
+      [each.variables[0] for each in self._weights],
+      slots.LISTS.get(kind, {}),
+    ):
+      if id(variable) in weights:
+        weight = weights[id(variable)]
+        there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
+        self._fill_slot(add(slot, there), weight, inner, kind, role)
+    others = [
+      (name, add(variable, f"{path}/{places.get_name(variable)}"))
+      for name, variable in list(left.values())
+    ]
+    steps = self._give_steps([p for n, p in others if n in slots.COUNTERS])
+    for name, place in others:
+      if self._get_mapped(place) != "":
         self._give(place)
       elif name in slots.HYPERPARAMETERS:
         place.why = _HYPER
       elif name in slots.PRODUCTS and steps is not None:
         product = slots.compute_nadam_product(inner, steps)
         place.take(Source("", place.spec, product), _PRODUCT)
-      else:
+      elif name not in (*slots.COUNTERS, *names.KERAS_3):
         self._give(place, place.own_name)
+    scale = [p for key in names.KERAS_3 for n, p in others if n == key]
+    return self._fill_scale(scale)
+
+  def _fill_scale(self, ours: list[Place]) -> list[Undecided]:
+    """Gives Keras 3's loss scale what the checkpoint's only one has.
+
+    Args:
+      ours: The places of the scale and of its counter; [] if there is none.
+    """
+    found = names.find_scales(self._checkpoint.specs)
+    theirs = [scale.names for scale in found.known]
+    left = [place for place in ours if self._get_mapped(place) == ""]
+    if not theirs and not found.unclear:
+      for place in left:
+        place.why = places.NO_SCALE
+      return []
+    here = [hasattr(each, names.KERAS_3_SCALE) for each in self._keras.values()]
+    if sum(here) == len(theirs) == 1:
+      for place, key in zip(ours, theirs[0]):
+        self._give(place, key, places.OTHER_API)
+      return []
+    there = [*found.unclear, *(name for each in theirs for name in each)]
+    return [Undecided([p.name for p in left], sorted(there))] if left else []
 
   def _fill_slot(
-    self, place: Place, weight: Place, inner: Any, role: str
+    self, place: Place, weight: Place, inner: Any, kind: str, role: str
   ) -> None:
     """Decides on a slot of one of Keras's optimizers."""
-    kind = slots.find_kind_of_optimizer(inner) or ""
     found = self._named.find(self._get_key(weight), kind).get(role)
     if place.own_name in self._sources:  # It is of Keras, too.
       self._give(place, place.own_name)
     elif kind != "Momentum":
       self._give(place, found, _SAME)
-    elif found is not None or place in self._mapped:
+    elif found is not None or self._get_mapped(place):
       self._give(place, found, _SAME, -self._find_rate(inner, place))
     elif vars(inner).get("momentum") == 0:
       place.take(Source("", place.spec, 0), "the momentum is 0")
@@ -307,8 +274,9 @@ class _EagerRestore:
     self, place: Place, key: str | None = None, why: str = "", factor: float = 1
   ) -> None:
     """Gives a place a tensor, unless the caller's mapping gives another."""
-    if place in self._mapped:
-      key, why = self._mapped[place], matching.MAPPED
+    mapped = self._get_mapped(place)
+    if mapped != "":
+      key, why = mapped, matching.MAPPED
     source = self._sources.get(key or "")
     if source is None:
       return  # It is missing, or the mapping is wrong.
@@ -329,7 +297,7 @@ class _EagerRestore:
     likely = [
       name
       for each in counters
-      for name in (self._mapped.get(each), each.own_name)
+      for name in (self._get_mapped(each), each.own_name)
     ]
     likely += steps if len(steps) == 1 else []
     key = next((name for name in likely if name in self._sources), None)
@@ -352,13 +320,30 @@ class _EagerRestore:
       f"{place.name} must be multiplied: give learning_rate"
     )
 
+  def _translate_mapping(self) -> dict[str, str | None]:
+    """Returns the caller's mapping, from the names of places to names."""
+    known: dict[str, list[Place]] = {}
+    for place in self._places:
+      for other in {place.name, place.path, place.own_name}:
+        known.setdefault(other, []).append(place)
+    mapping: dict[str, str | None] = {}
+    for here, there in self._wishes.mapping.items():
+      found = known.get(here, [])
+      if len(found) > 1:
+        raise ValueError(
+          f"mapping names {here!r}, the name of several variables: give the "
+          f"path of one, {', '.join(place.path for place in found)}."
+        )
+      mapping[found[0].name if found else here] = there
+    return mapping
+
   def _check_names(self) -> None:
     """Checks that the checkpoint has the names of the weights."""
     lost = [
       weight
       for weight in self._weights
       if weight.name not in self._sources
-      and weight not in self._mapped
+      and self._get_mapped(weight) == ""
       and not names.is_named_like_scale(weight.name, weight.spec)
     ]
     if not lost or self._wishes.missing != "error":
@@ -382,10 +367,20 @@ class _EagerRestore:
 
   def _check_lost(self) -> list[str]:
     """Checks that slots of weights go to optimizers; returns notes."""
-    lost = slots.find_lost(
-      self._checkpoint.specs,
-      {each.source.key for each in self._places if each.source is not None},
-    )
+    used = {each.source.key for each in self._places if each.source is not None}
+    specs = self._checkpoint.specs
+    found = [
+      (slot, weight)
+      for slot, weight in names.find_slots(specs)
+      if weight in used
+      and (
+        specs[slot] == specs[weight]
+        or names.get_base(slot).lower() in names.SLOTS
+      )
+    ]
+    # RMSprop without momentum, for instance, needs one slot of two.
+    served = {weight for slot, weight in found if slot in used}
+    lost = sorted(slot for slot, weight in found if weight not in served)
     if not lost or not (self._keras or self._v1):
       return []
     message = (
@@ -400,31 +395,3 @@ class _EagerRestore:
       )
     logging.warning("%s: %s", self._checkpoint.prefix, message)
     return [message]
-
-
-def _get_inner(optimizer: Any) -> Any:
-  """Returns one of Keras's optimizers without the wrapper."""
-  return getattr(optimizer, "inner_optimizer", optimizer)
-
-
-def _list_variables(optimizer: Any) -> list[tuple[str, Any]]:
-  """Returns an optimizer's variables, of Keras with their attributes."""
-  if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-    return [("", each) for each in tf_optimizers.list_variables(optimizer)]
-  return optimizer_states.list_variables(optimizer)
-
-
-def _list_slots(
-  optimizer: Any, weights: list[Any]
-) -> Iterator[tuple[Any, str, Any]]:
-  """Yields (weight, role, slot) of an optimizer."""
-  if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-    for weight in weights:
-      for role in optimizer.get_slot_names():
-        slot = optimizer.get_slot(weight, role)
-        if slot is not None:
-          yield weight, role, slot
-    return
-  inner = _get_inner(optimizer)
-  lists = slots.LISTS.get(slots.find_kind_of_optimizer(inner) or "", {})
-  yield from optimizer_states.list_slots(inner, weights, lists)

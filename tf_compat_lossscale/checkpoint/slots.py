@@ -222,31 +222,6 @@ class NamedSlots:
     return self._found.get(weight, {}).get(base, [])
 
 
-def find_lost(
-  tensors: Mapping[str, TensorSpec], used: Collection[str]
-) -> list[str]:
-  """Returns the slots of weights that are used though no slot of theirs is.
-
-  If an optimizer has one slot of a weight, it needs no other: RMSprop without
-  momentum, for instance.
-
-  Args:
-    tensors: Name in the checkpoint -> dtype and shape.
-    used: The names that are restored.
-  """
-  found = [
-    (slot, weight)
-    for slot, weight in names.find_slots(tensors)
-    if weight in used
-    and (
-      tensors[slot] == tensors[weight]
-      or names.get_base(slot).lower() in names.SLOTS
-    )
-  ]
-  served = {weight for slot, weight in found if slot in used}
-  return sorted(slot for slot, weight in found if weight not in served)
-
-
 def compute_nadam_product(optimizer: Any, steps: int) -> float:
   """Returns the product of momentums of Keras's Nadam after some steps."""
   # That of legacy optimizers has `schedule_decay`. Long before so many steps,
@@ -255,22 +230,6 @@ def compute_nadam_product(optimizer: Any, steps: int) -> float:
   beta = float(np.asarray(optimizer.beta_1))
   counts = np.arange(1, min(steps, 1_000_000) + 1)
   return float(np.prod(beta * (1 - 0.5 * 0.96 ** (decay * counts))))
-
-
-def find_scope(others: Mapping[str, TensorSpec], scales: int, path: str) -> str:
-  """Returns the scope in which a loss scale of Keras 3 is found by name.
-
-  Args:
-    others: The variables of the other side.
-    scales: The number of loss scales of Keras 3 on this side.
-    path: The path of the optimizer.
-
-  Returns:
-    The scope of the other side's only loss scale, with its slash; if there are
-    several on a side, one that shows which optimizer this is.
-  """
-  known = names.find_scales(others).known
-  return known[0].scope if len(known) == scales == 1 else f"{path}/"
 
 
 def name_keras(
@@ -348,7 +307,9 @@ class _Naming:
     if names.KERAS_3_SCALE not in saved.children:
       return
     count = sum(names.KERAS_3_SCALE in each.children for each in self.saved)
-    scope = find_scope(self._wanted, count, saved.path)
+    known = names.find_scales(self._wanted).known
+    # Several are told apart by their scopes, or not at all.
+    scope = known[0].scope if len(known) == count == 1 else f"{saved.path}/"
     tensors = names.SCALE_TENSORS[names.COMPAT].items()
     for (name, spec), child in zip(tensors, names.KERAS_3):
       self._add(scope + name, saved.children[child], spec, _SCALE)
