@@ -107,20 +107,16 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
       elif is_optimizer and name == names.LOSS_SCALE:
         below = side.list_children(child)
         weights = {f"{name}/{key}": weight for key, weight in below.items()}
+      for path, weight in weights.items():
+        key = path.rpartition("/")[2]
+        found.parts[_SCALE + MEANINGS.get(key, key)] = weight, way + path
       if weights:
-        for path, weight in weights.items():
-          found.parts[_get_meaning(path)] = weight, way + path
-      elif not is_optimizer or (name not in _BASES and bases[:1] != [_INNER]):
+        continue
+      if not is_optimizer or (name not in _BASES and bases[:1] != [_INNER]):
         found.parts[name] = child, way + name
     found.bases.extend(bases[:1])
     item = children[bases[0]] if bases else None
   return found
-
-
-def _get_meaning(path: str) -> str:
-  """Returns what a variable of a loss scale means, whatever the API."""
-  name = path.rpartition("/")[2]
-  return _SCALE + MEANINGS.get(name, name)
 
 
 class _Step(NamedTuple):
@@ -242,7 +238,14 @@ class _Walk:
       if self._graph.get_key(node)
     }
     if is_optimizer:
-      self._add_optimizer(step, here, there, step.proof or other_layout)
+      path = "/".join([step.path, *here.bases]).strip("/")
+      owner = _Owner(here.items[-1], path, {})
+      owner = self.owners.setdefault(id(owner.optimizer), owner)
+      for node in there.items:
+        owner.numbers.setdefault(node, step.proof or other_layout)
+      if number is not None and hasattr(item, "follow_skips"):
+        children = self._graph.children[number]
+        self.rules += item.follow_skips(self._graph.nodes, children)
     elif getattr(item, "built", True) is False and saved - here.parts.keys():
       self.unbuilt.append(step.path or type(item).__name__)
     has_scale = any(meaning.startswith(_SCALE) for meaning in saved)
@@ -262,19 +265,6 @@ class _Walk:
         step.excuse or excuse,
         step.is_again or meaning == _objects.AGAIN,
       )
-
-  def _add_optimizer(
-    self, step: _Step, here: _Layout, there: _Layout, proof: str
-  ) -> None:
-    """Adds an optimizer, and the rule by which it counts steps."""
-    inside = here.items[-1]
-    path = "/".join([step.path, *here.bases]).strip("/")
-    owner = self.owners.setdefault(id(inside), _Owner(inside, path, {}))
-    for node in there.items:
-      owner.numbers.setdefault(node, proof)
-    follow = getattr(step.item, "follow_skips", None)
-    if follow is not None and step.number is not None:
-      self.rules += follow(self._graph.nodes, self._graph.children[step.number])
 
   def _add_slots(self) -> None:
     weights = list(self.places.values())
@@ -369,18 +359,14 @@ class _ObjectRestore:
     # Roles do not tell AdaMax from Adam.
     are_alike = kind == other or {kind, other} <= slots.CORRECTED
     shared = here & there if kind and other and not are_alike else ()
-    if owner.family and families and owner.family not in families:
+    is_family = not (owner.family and families) or owner.family in families
+    if shared or not is_family:
+      what = f"{type(optimizer).__name__} ({owner.family})"
       self._problems.append(
-        f"{owner.path} is {owner.family} here, but {families[0]} in it: "
-        "restore by name, which converts slots between Keras and TensorFlow 1, "
-        "or make an optimizer of that kind"
-      )
-    elif shared:
-      self._problems.append(
-        f"{owner.path} is {type(optimizer).__name__} here, but {other} in it, "
-        f"whose slots of one name ({', '.join(sorted(shared))}) have other "
-        "meanings: make an optimizer of that kind, or restore the other "
-        "objects alone"
+        f"{owner.path} is {what} here, but {other or 'an optimizer'} "
+        f"({', '.join(families)}) in it, whose slots have other meanings: make "
+        "an optimizer of that kind, restore the other objects alone, or "
+        "restore by name, which converts between Keras and TensorFlow 1"
       )
     if self._session is not None:
       return False

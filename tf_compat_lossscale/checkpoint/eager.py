@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import dataclasses
 import difflib
-import numbers
 from typing import Any
 
 from absl import logging
@@ -32,10 +31,8 @@ from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.keras import optimizer_states
 
-_SAME = "what TensorFlow 1 has for the same"
 _HYPER = "a hyperparameter is the program's"
 _PRODUCT = "computed from the steps: Keras's Nadam has a schedule of momentums"
-_FACTOR = "multiplied by {:g}, the negative learning rate"
 _UNFIT = "it does not fit, and nothing was restored"
 
 
@@ -53,8 +50,7 @@ def restore_by_name(
   if wishes.same_order:
     raise ValueError(
       "same_order is for a session or for variables: objects do not show the "
-      "order in which their optimizers were created. Leave it out; if names "
-      "leave a choice, the error shows the mapping to give."
+      "order in which their optimizers were created. Leave it out."
     )
   return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
 
@@ -90,11 +86,11 @@ class _EagerRestore:
     for optimizer in self._v1.values():
       known |= set(map(id, tf_optimizers.list_variables(optimizer)))
     self._places: list[Place] = []
-    self._weights = [
-      self._add(item, path)
+    self._weights = {
+      id(item): self._add(item, path)
       for path, item in items
       if _objects.is_variable(item) and id(item) not in known
-    ]
+    }
 
   def run(self) -> Report:
     undecided = list(self._add_v1())
@@ -160,7 +156,7 @@ class _EagerRestore:
     made: dict[tuple[Place, str], list[Place]] = {}
     for path, optimizer in self._v1.items():
       left = {id(v): v for v in tf_optimizers.list_variables(optimizer)}
-      for weight in self._weights:
+      for weight in self._weights.values():
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
           if left.pop(id(slot), None) is not None:
@@ -207,14 +203,13 @@ class _EagerRestore:
       return place
 
     kind = slots.find_kind_of_optimizer(inner) or ""
-    weights = {id(each.variables[0]): each for each in self._weights}
     for variable, role, slot in optimizer_states.list_slots(
       inner,
-      [each.variables[0] for each in self._weights],
+      [each.variables[0] for each in self._weights.values()],
       slots.LISTS.get(kind, {}),
     ):
-      if id(variable) in weights:
-        weight = weights[id(variable)]
+      weight = self._weights.get(id(variable))
+      if weight is not None:
         there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
         self._fill_slot(add(slot, there), weight, inner, kind, role)
     others = [
@@ -261,12 +256,19 @@ class _EagerRestore:
   ) -> None:
     """Decides on a slot of one of Keras's optimizers."""
     found = self._named.find(self._get_key(weight), kind).get(role)
-    if place.own_name in self._sources:  # It is of Keras, too.
+    mapped = self._get_mapped(place)
+    if not mapped and place.own_name in self._sources:  # It is of Keras, too.
       self._give(place, place.own_name)
     elif kind != "Momentum":
-      self._give(place, found, _SAME)
-    elif found is not None or self._get_mapped(place):
-      self._give(place, found, _SAME, -self._find_rate(inner, place))
+      self._give(place, found, slots.SAME)
+    elif found or mapped:
+      config = inner.get_config()
+      # A decay changes the rate with the steps, and a schedule is no number.
+      rate = None if config.get("decay") else config.get("learning_rate")
+      factor = -slots.check_rate(
+        self._rate or rate, self._checkpoint, place.name
+      )
+      self._give(place, found, slots.SAME, factor)
     elif vars(inner).get("momentum") == 0:
       place.take(Source("", place.spec, 0), "the momentum is 0")
 
@@ -283,7 +285,7 @@ class _EagerRestore:
     # Keras's own `momentum` is multiplied by the rate already.
     if factor != 1 and names.get_base(source.key) != "momentum":
       source = dataclasses.replace(
-        source, factor=factor, why=_FACTOR.format(factor)
+        source, factor=factor, why=slots.FACTOR.format(factor)
       )
     misfit = place.take(source, why, self._wishes.cast)
     if misfit:
@@ -304,21 +306,8 @@ class _EagerRestore:
     if key is None:
       return None
     for each in counters:
-      self._give(each, key, "" if key == each.own_name else _SAME)
+      self._give(each, key, "" if key == each.own_name else slots.SAME)
     return int(self._sources[key].read(self._checkpoint).item())
-
-  def _find_rate(self, inner: Any, place: Place) -> float:
-    """Returns the learning rate with which training goes on."""
-    config = inner.get_config()
-    # A schedule or a decay changes the rate with the steps.
-    rate = None if config.get("decay") else config.get("learning_rate")
-    rate = self._rate or rate
-    if isinstance(rate, numbers.Real) and float(rate) > 0:
-      return float(rate)
-    raise CheckpointError(
-      f"{self._checkpoint.prefix}: nothing tells the learning rate, by which "
-      f"{place.name} must be multiplied: give learning_rate"
-    )
 
   def _translate_mapping(self) -> dict[str, str | None]:
     """Returns the caller's mapping, from the names of places to names."""
@@ -341,7 +330,7 @@ class _EagerRestore:
     """Checks that the checkpoint has the names of the weights."""
     lost = [
       weight
-      for weight in self._weights
+      for weight in self._weights.values()
       if weight.name not in self._sources
       and self._get_mapped(weight) == ""
       and not names.is_named_like_scale(weight.name, weight.spec)

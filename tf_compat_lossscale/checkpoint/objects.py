@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
@@ -82,9 +81,6 @@ class ObjectGraph:
   def list_children(self, number: int) -> dict[str, int]:
     return self.children[number]
 
-  def is_variable(self, number: int) -> bool:
-    return self.get_key(number) is not None
-
   def is_optimizer(self, number: int) -> bool:
     """Returns whether a node may be an optimizer: it has children or slots."""
     return bool(self.children[number] or self.nodes[number].slot_variables)
@@ -110,18 +106,12 @@ def walk(objects: Any) -> list[tuple[str, Any]]:
         for name in sorted(children, key=lambda name: name == AGAIN)
       ]
   items = list(found.values())
-  if not any(is_variable(item) or list_v1_variables(item) for _, item in items):
+  if not any(is_variable(item) for _, item in items):
     raise ValueError(
       f"the objects have no variables: build models and optimizers first; got "
       f"{objects!r}"
     )
   return items
-
-
-def list_v1_variables(item: Any) -> list[Any]:
-  """Returns the variables of an optimizer of TensorFlow 1; [] for others."""
-  is_v1 = isinstance(item, tf.compat.v1.train.Optimizer)
-  return optimizers.list_variables(item) if is_v1 else []
 
 
 def find_initial_values(items: Iterable[tuple[str, Any]]) -> dict[int, Any]:

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import math
+import numbers
 from typing import Any
 from typing import NamedTuple
 
@@ -136,11 +137,10 @@ HYPERPARAMETERS = {
 }
 # The optimizers that correct their slots by the number of steps.
 CORRECTED = {"Adam", "AdaMax"}
-_SAME_THERE = "the slot that Keras's optimizer calls {}"
+# How values were found.
+SAME = "what the other optimizer has for the same"
+FACTOR = "multiplied by {:g}, because of the learning rate"
 _POWER = "computed from the steps and {} of Keras's optimizer"
-_STEPS = "the steps of Keras's optimizer"
-_SCALE = "of Keras 3's loss scale"
-_FACTOR = "multiplied by {:g}, the inverse learning rate, negated"
 
 
 def find_kind_of_roles(roles: Collection[str]) -> str:
@@ -156,28 +156,20 @@ def find_kind_of_roles(roles: Collection[str]) -> str:
 
 def find_kind_of_lists(children: Collection[str]) -> str:
   """Returns the key of `LISTS` whose lists an optimizer has; '' if none is."""
-  for kind, lists in LISTS.items():
-    if set(lists.values()) <= set(children):
-      return kind
-  return ""
+  found = (k for k, v in LISTS.items() if set(v.values()) <= set(children))
+  return next(found, "")
 
 
 def find_kind(names_of_classes: Iterable[str]) -> str | None:
-  """Returns the optimizer of TensorFlow 1 with the slots of a class.
+  """Returns the key of `ROLES` with the slots of an optimizer's classes.
 
-  Args:
-    names_of_classes: The name of an optimizer's class, of Keras or of
-      TensorFlow 1, and those of the classes that it is derived from.
-
-  Returns:
-    A key of `ROLES`; '' if there is none; None if the classes are unknown.
+  It is '' if there is none, and None if the classes are unknown.
   """
-  for name in names_of_classes:
-    name = name.lower().replace("_", "").removesuffix("optimizer")
-    kind = CLASSES.get(name)
-    if kind is not None:
-      return kind
-  return None
+  found = (
+    CLASSES.get(name.lower().replace("_", "").removesuffix("optimizer"))
+    for name in names_of_classes
+  )
+  return next((kind for kind in found if kind is not None), None)
 
 
 def find_kind_of_optimizer(optimizer: object) -> str | None:
@@ -191,12 +183,10 @@ class NamedSlots:
   def __init__(self, all_names: Collection[str]) -> None:
     # Weight -> name of the slots without numbers -> the slots.
     self._found: dict[str, dict[str, list[str]]] = {}
-    for slot, weight in names.find_slots(all_names):
+    found = names.find_slots(all_names)
+    for slot, weight in sorted(found, key=lambda p: names.get_number(p[0])):
       bases = self._found.setdefault(weight, {})
       bases.setdefault(names.get_base(slot), []).append(slot)
-    for bases in self._found.values():
-      for members in bases.values():
-        members.sort(key=names.get_number)
 
   def find(self, weight: str, kind: str) -> dict[str, str]:
     """Returns role -> slot of a weight; {} if several optimizers may have it.
@@ -220,6 +210,16 @@ class NamedSlots:
   def list_slots(self, weight: str, base: str) -> list[str]:
     """Returns the slots of a weight with a name, in the order of numbers."""
     return self._found.get(weight, {}).get(base, [])
+
+
+def check_rate(rate: Any, checkpoint: Checkpoint, name: str) -> float:
+  """Returns a learning rate, or raises the error that asks for it."""
+  if isinstance(rate, numbers.Real) and 0 < float(rate) < math.inf:
+    return float(rate)
+  raise CheckpointError(
+    f"{checkpoint.prefix}: nothing tells the learning rate, by which the "
+    f"momentum for {name} must be changed: give learning_rate"
+  )
 
 
 def compute_nadam_product(optimizer: Any, steps: int) -> float:
@@ -261,9 +261,8 @@ def name_keras(
   naming = _Naming(checkpoint, places, mapping, learning_rate)
   for each in naming.saved:
     naming.add_slots(each)
-    naming.add_powers(each)
+    naming.add_steps(each)
     naming.add_scale(each)
-  naming.add_steps()
   return naming.sources, naming.mapping
 
 
@@ -291,15 +290,11 @@ class _Naming:
     self._own = names.list_keys(checkpoint).keys() & self._wanted.keys()
 
   def _add(
-    self,
-    name: str,
-    number: int | None,
-    spec: TensorSpec,
-    why: str,
-    factor: float = 1.0,
+    self, name: str, number: int | None, spec: TensorSpec, factor: float = 1.0
   ) -> None:
     key = self._graph.get_key(number)
     if key is not None and name not in self._own:
+      why = SAME if factor == 1 else FACTOR.format(factor)
       self.sources[name] = Source(key, spec, factor=factor, why=why)
 
   def add_scale(self, saved: _Saved) -> None:
@@ -312,12 +307,7 @@ class _Naming:
     scope = known[0].scope if len(known) == count == 1 else f"{saved.path}/"
     tensors = names.SCALE_TENSORS[names.COMPAT].items()
     for (name, spec), child in zip(tensors, names.KERAS_3):
-      self._add(scope + name, saved.children[child], spec, _SCALE)
-
-  def add_steps(self) -> None:
-    for name, spec in self._wanted.items() if len(self.saved) == 1 else ():
-      if names.split_scope(name)[1] == "global_step":
-        self._add(name, self.saved[0].counter, spec, _STEPS)
+      self._add(scope + name, saved.children[child], spec)
 
   def add_slots(self, saved: _Saved) -> None:
     by_slot = {key: name for name, key in self.mapping.items() if key}
@@ -337,29 +327,21 @@ class _Naming:
           continue  # The program is of Keras, too.
         if name in self.mapping:
           self.mapping[name] = name
-        factor, why = 1.0, _SAME_THERE.format(role)
+        factor = 1.0
         if saved.kind == "Momentum":
-          factor = -1 / self._find_rate(saved, name, there)
-          why = _FACTOR.format(factor)
-        self._add(name, slot, self._checkpoint.specs[key], why, factor)
+          rate = self._rate or self._find_rate(saved.children)
+          factor = -1 / check_rate(rate, self._checkpoint, name)
+        self._add(name, slot, self._checkpoint.specs[key], factor)
     for name in spare:
       if name not in self.sources and name not in self._own:
         self._places[name].why = "Keras's optimizer has no momentum"
 
-  def _find_rate(self, saved: _Saved, name: str, there: str) -> float:
-    """Returns the positive rate with which training goes on."""
-    rates = [self._rate]
-    if not self._read(saved.children.get("decay")):
-      for child in ("learning_rate", "_learning_rate"):
-        rates.append(self._read(saved.children.get(child)))
-    rate = next((each for each in rates if each is not None), math.nan)
-    if 0 < rate < math.inf:
-      return rate
-    raise CheckpointError(
-      f"{self._checkpoint.prefix}: nothing tells the learning rate, by which "
-      f"{name} ({there} in it) must be divided: give learning_rate to "
-      "checkpoint.restore"
-    )
+  def _find_rate(self, children: dict[str, int]) -> float | None:
+    """Returns the learning rate that Keras's optimizer had, if it was fixed."""
+    if self._read(children.get("decay")):
+      return None
+    rate = self._read(children.get("learning_rate"))
+    return self._read(children.get("_learning_rate")) if rate is None else rate
 
   def _read(self, number: int | None) -> float | None:
     """Returns the value of a scalar; None if it is not there."""
@@ -368,7 +350,11 @@ class _Naming:
       return None
     return float(self._checkpoint.read_scalar(key))
 
-  def add_powers(self, saved: _Saved) -> None:
+  def add_steps(self, saved: _Saved) -> None:
+    """Adds the global step, if there is one optimizer, and Adam's powers."""
+    for name, spec in self._wanted.items() if len(self.saved) == 1 else ():
+      if names.split_scope(name)[1] == "global_step":
+        self._add(name, saved.counter, spec)
     steps = self._read(saved.counter)
     if steps is None or saved.kind not in CORRECTED:
       return
@@ -405,8 +391,7 @@ class _Saved(NamedTuple):
   @property
   def counter(self) -> int | None:
     """The node of the counter of steps."""
-    found = (self.children.get(name) for name in COUNTERS)
-    return next((number for number in found if number is not None), None)
+    return self.children.get("iter", self.children.get("_iterations"))
 
 
 def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
