@@ -370,15 +370,17 @@ class _ObjectRestore:
       )
     if self._session is not None:
       return False
-    if owner.family == _V1:
-      betas = optimizers.find_betas(optimizer)
-      for name, child in _objects.list_children(optimizer).items():
-        if name in betas and id(child) in self._walk.places:
-          self._walk.places[id(child)].beta = betas[name]
-      is_built = bool(optimizers.list_variables(optimizer))
-    else:
-      is_built = optimizer_states.is_built(optimizer)
-    return bool(roles or other) and not is_built
+    is_v1 = owner.family == _V1
+    betas = optimizers.find_betas(optimizer) if is_v1 else {}
+    for name in betas:
+      child = _objects.list_children(optimizer).get(name)
+      if id(child) in self._walk.places:
+        self._walk.places[id(child)].beta = betas[name]
+    if not roles and not other:
+      return False  # To ask a legacy optimizer would make variables.
+    if is_v1:
+      return not optimizers.list_variables(optimizer)
+    return not optimizer_states.is_built(optimizer)
 
   def _decide(self, place: Place, used: dict[str, str]) -> None:
     """Decides which value a variable gets, or notes a problem."""
@@ -411,11 +413,9 @@ class _ObjectRestore:
     is_known = self._session is not None or place.initial is not None
     if self._wishes.missing == "initialize" or (excuse and is_known):
       return
-    hint = ""
-    if len(self._problems) < MOST:
-      keys = self._checkpoint.specs
-      known = [key.split(_ATTRIBUTES)[0] for key in keys]
-      hint = places.suggest(place.name, known)
+    known = [key.split(_ATTRIBUTES)[0] for key in self._checkpoint.specs]
+    is_shown = len(self._problems) < MOST
+    hint = places.suggest(place.name, known) if is_shown else ""
     self._problems.append(
       f"{place.name} ({variable.name}){hint} is not in it; "
       "missing='initialize' initializes the variable"

@@ -381,17 +381,14 @@ class _Saved(NamedTuple):
       '' if there is none.
     children: Attribute -> node, also of a wrapper.
     slots: (node of the weight, role, node of the slot).
+    counter: The node of the counter of steps.
   """
 
   path: str
   kind: str
   children: dict[str, int]
   slots: list[tuple[int, str, int]]
-
-  @property
-  def counter(self) -> int | None:
-    """The node of the counter of steps."""
-    return self.children.get("iter", self.children.get("_iterations"))
+  counter: int
 
 
 def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
@@ -407,7 +404,8 @@ def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
   for number, own in enumerate(graph.children):
     base = bases.get(number, number)
     children = own | graph.children[base]
-    if number in inside or children.keys().isdisjoint(COUNTERS):
+    counters = [children[name] for name in COUNTERS if name in children]
+    if number in inside or not counters:
       continue
     if "iter" in children:
       slots = [
@@ -419,7 +417,7 @@ def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
     else:
       kind = find_kind_of_lists(children)
       slots = list(_list_members(graph, children, LISTS.get(kind, {})))
-    yield _Saved(paths.get(number, ""), kind, children, slots)
+    yield _Saved(paths.get(number, ""), kind, children, slots, counters[0])
 
 
 def _find_legacy_kind(
