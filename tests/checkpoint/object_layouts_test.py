@@ -77,7 +77,7 @@ def test_deep_in_a_module(family, there, here, tmp_path):
   old.train(3)
   path = tf.train.Checkpoint(model=old).save(str(tmp_path / "c"))
   before = new.w.numpy()
-  with pytest.raises(checkpoint.CheckpointError, match="before its first step"):
+  with pytest.raises(checkpoint.CheckpointError, match="is not built"):
     checkpoint.restore(None, path, {"model": new})
   np.testing.assert_array_equal(new.w, before)
   new.train(1)
@@ -179,7 +179,7 @@ def test_other_kinds_are_refused(there, here, tmp_path):
   path = tf.train.Checkpoint(**build(there)).save(str(tmp_path / "c"))
   new = build(here)
   before = new["w"].numpy()
-  what = "RMSProp in it" if there == "rmsprop" else "here, but"
+  what = "RMSProp .*in it" if there == "rmsprop" else "here, but"
   for missing in ("error", "initialize"):
     with pytest.raises(checkpoint.CheckpointError, match=what):
       checkpoint.restore(None, path, new, missing=missing)

@@ -109,9 +109,7 @@ def test_slots_that_are_not_there(tmp_path):
   path, _ = saved([("sgd", "dynamic")], tmp_path)
   model = Model([("adagrad", "dynamic")]).train().stamp(1000)
   before = model.values()
-  what = (
-    "slot 'accumulator' of opt0/base_optimizer for w0.*missing='initialize'"
-  )
+  what = "w0/.*/opt0/base_optimizer/accumulator.*missing='initialize'"
   with pytest.raises(checkpoint.CheckpointError, match=what):
     model.restore(path)
   assert model.values() == before
@@ -132,7 +130,6 @@ def test_slots_of_variables_that_are_no_objects(tmp_path):
   del model.objects["b0"]
   before = model.values()
   report = model.restore(path)
-  assert len(report.kept) == 2 and "not among the objects" in str(report)
   for role in ("0/b", "0/b/m", "0/b/v"):
     assert model.values()[role] == before[role]
   assert "b0/.ATTRIBUTES/VARIABLE_VALUE" in report.unused

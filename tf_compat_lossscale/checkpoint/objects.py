@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Callable
-from collections.abc import Iterator
-import functools
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
@@ -39,6 +35,7 @@ class ObjectGraph:
     nodes: The messages.
     children: For each node, name -> child.
     slots: (optimizer, variable, name) -> slot.
+    named: The nodes that others than Keras's second lists of variables name.
   """
 
   def __init__(self, checkpoint: Checkpoint) -> None:
@@ -54,6 +51,13 @@ class ObjectGraph:
       for number, node in enumerate(self.nodes)
       for slot in node.slot_variables
     }
+    again = {own[AGAIN] for own in self.children if AGAIN in own}
+    self.named = {
+      child
+      for number, own in enumerate(self.children)
+      for child in own.values()
+      if number not in again
+    }
 
   def find_value(self, number: int) -> Any:
     """Returns the attribute with a variable's value; None without value."""
@@ -67,81 +71,70 @@ class ObjectGraph:
     value = None if number is None else self.find_value(number)
     return None if value is None else str(value.checkpoint_key)
 
+  def get_name(self, number: int) -> str:
+    """Returns a variable's own name; "" without value or name."""
+    value = self.find_value(number)
+    return "" if value is None else str(value.full_name)
+
   # The same as of a program's objects, below.
 
   def list_children(self, number: int) -> dict[str, int]:
     return self.children[number]
-
-  def is_variable(self, number: int) -> bool:
-    return self.get_key(number) is not None
 
   def is_optimizer(self, number: int) -> bool:
     """Returns whether a node may be an optimizer: it has children or slots."""
     return bool(self.children[number] or self.nodes[number].slot_variables)
 
 
-def list_variables(objects: Any) -> list[Any]:
-  """Returns all variables that objects have now.
+def walk(objects: Any) -> list[tuple[str, Any]]:
+  """Returns objects and all objects below them, each once, with their paths.
 
   Raises:
-    ValueError: The objects have none.
+    ValueError: The objects have no variables now.
   """
-  found: dict[int, Any] = {}
-  for _, item in walk(objects):
-    if is_variable(item):
-      found[id(item)] = item
-    elif isinstance(item, tf.compat.v1.train.Optimizer):
-      for variable in optimizers.list_variables(item):
-        found[id(variable)] = variable
-  if not found:
+  root, attached = find_root(objects)
+  queue = [("", root)]  # With the objects, so that no `id` is used again.
+  found: dict[int, tuple[str, Any]] = {}
+  for path, item in queue:  # The queue grows meanwhile.
+    if id(item) in found or path == "save_counter":
+      continue
+    found[id(item)] = path, item
+    if not is_variable(item):
+      children = list_children(item) | ({} if path else attached)
+      queue += [
+        (f"{path}/{name}".lstrip("/"), children[name])
+        for name in sorted(children, key=lambda name: name == AGAIN)
+      ]
+  items = list(found.values())
+  if not any(is_variable(item) for _, item in items):
     raise ValueError(
       f"the objects have no variables: build models and optimizers first; got "
       f"{objects!r}"
     )
-  return list(found.values())
+  return items
 
 
-def find_initial_values(objects: Any) -> dict[int, Callable[[], Any]]:
-  """Returns `id` of each variable of loss scales -> its initial value."""
-  found: dict[int, Callable[[], Any]] = {}
-  for _, item in walk(objects):
+def find_initial_values(items: Iterable[tuple[str, Any]]) -> dict[int, Any]:
+  """Returns `id` of each variable of eager loss scales -> its initial value.
+
+  Args:
+    items: What `walk` returns.
+  """
+  found: dict[int, Any] = {}
+  for _, item in items:
     initial: dict[str, Any] = {}
     if isinstance(item, graph_weights.GraphWeights):
-      for name, weight in graph_weights.list_weights(item).items():
-        found[id(weight)] = functools.partial(
-          graph_weights.compute_initial_value, item, name
-        )
+      initial = {
+        name: graph_weights.compute_initial_value(item, name)
+        for name in graph_weights.list_weights(item)
+      }
     elif hasattr(item, "initial_loss_scale"):  # Keras 2's.
       initial = {"current_loss_scale": item.initial_loss_scale, "good_steps": 0}
     elif hasattr(item, names.KERAS_3_SCALE):
       initial = dict(zip(names.KERAS_3, (item.initial_scale, 0)))
-    for name in initial.keys() & list_children(item).keys():
-      child = list_children(item)[name]
-      found[id(child)] = functools.partial(initial.__getitem__, name)
+    children = list_children(item) if initial else {}
+    found |= {id(children[n]): initial[n] for n in initial if n in children}
   return found
-
-
-def walk(objects: Any) -> Iterator[tuple[str, Any]]:
-  """Yields objects and all objects below them, each once, with their paths.
-
-  Raises:
-    ValueError: The objects have no variables.
-  """
-  root, attached = find_root(objects)
-  queue = collections.deque([("", root, attached)])
-  seen: dict[int, Any] = {}  # With the objects, so that no `id` is used again.
-  while queue:
-    path, item, more = queue.popleft()
-    if id(item) in seen or path == "save_counter":
-      continue
-    seen[id(item)] = item
-    yield path, item
-    if not is_variable(item):
-      children = list_children(item) | more
-      queue.extend(
-        (f"{path}/{name}".lstrip("/"), children[name], {})
-        for name in sorted(children, key=lambda name: name == AGAIN)
-      )
 
 
 def make_trackable(objects: Any) -> Any:

@@ -9,7 +9,6 @@ is assigned unless all is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -132,33 +131,35 @@ class Place:
     spec: Its dtype and shape, of the whole if it is partitioned.
     variables: The variable, or the parts of a partitioned one.
     label: What reports call it, if not by its name.
-    further: Further names that a mapping may have for it.
+    path: Its path in the objects, which a mapping may have for it, too.
     has_scope: Whether its name shows a scope, as those of objects do not.
     beta: The initial value of a power of Adam; 0 for others, or if unknown.
     source: Where its value comes from; None if nothing was found so far.
     why: How the source was found if not by the name, or why there is none.
-    initial: Returns the initial value; None if it is not known eagerly.
+    initial: Its initial value; None if that is not known eagerly.
     keys: By object, key of a value for it -> how that was found; '' if by the
       variable's own path.
-    is_kept: Whether the variable keeps its value.
   """
 
   name: str
   spec: TensorSpec
   variables: list[Any] = dataclasses.field(default_factory=list)
   label: str = ""
-  further: tuple[str, ...] = ()
+  path: str = ""
   has_scope: bool = True
   beta: float = 0.0
   source: Source | None = None
   why: str = ""
-  initial: Callable[[], Any] | None = None
+  initial: Any = None
   keys: dict[str, str] = dataclasses.field(default_factory=dict)
-  is_kept: bool = False
+
+  @property
+  def own_name(self) -> str:
+    return get_name(self.variables[0])
 
   @property
   def is_decided(self) -> bool:
-    return self.source is not None or bool(self.why) or self.is_kept
+    return self.source is not None or bool(self.why)
 
   def take(self, source: Source, why: str = "", cast: bool = False) -> str:
     """Takes a source, unless the value does not fit the variable.
@@ -283,16 +284,14 @@ def fill(
         report.proofs[label] = place.why
       else:
         report.restored[label] = place.source.key
-    elif place.is_kept:
-      report.kept[label] = place.why
     elif place.initial is not None or session is not None:
       report.initialized[label] = place.why
       if place.initial is not None:
-        values += [(v, place.initial()) for v in place.variables]
+        values += [(v, place.initial) for v in place.variables]
       else:
         fresh += place.variables
     else:
-      report.kept[label] = f"{place.why}, and its initial value is not known"
+      report.kept[label] = place.why  # Its initial value is not known.
   if session is None:
     checkpoint.check_current()
     for variable, value in values:
@@ -364,7 +363,7 @@ def check_powers(
     if place.beta
     and place.source is not None
     and place.source.value is None
-    and not {place.name, *place.further} & set(trusted or ())
+    and place.name not in (trusted or ())
   }
   values = {
     name: place.source.read(checkpoint).item()

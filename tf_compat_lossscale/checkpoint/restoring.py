@@ -20,12 +20,12 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import by_object
 from tf_compat_lossscale.checkpoint import eager
-from tf_compat_lossscale.checkpoint import keras_names
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as _objects
 from tf_compat_lossscale.checkpoint import places as _places
 from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint import slots
 from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
@@ -224,7 +224,7 @@ def match_by_name(
   if session is not None:
     own = {id(v): place.name for place in places for v in place.variables}
     order = [own.get(id(v), _places.get_name(v)) for v in _list_global(session)]
-  named, mapping = keras_names.name_keras(
+  named, mapping = slots.name_keras(
     checkpoint, places, wishes.mapping, learning_rate
   )
   matching.match(

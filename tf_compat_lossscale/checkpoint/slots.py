@@ -24,11 +24,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+import numbers
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.objects import ObjectGraph
+from tf_compat_lossscale.checkpoint.places import Place
+from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 # An optimizer of TensorFlow 1, by the name that its slots have -> the roles in
@@ -131,7 +143,10 @@ HYPERPARAMETERS = {
 }
 # The optimizers that correct their slots by the number of steps.
 CORRECTED = {"Adam", "AdaMax"}
-_MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
+# How values were found.
+SAME = "what the other optimizer has for the same"
+FACTOR = "multiplied by {:g}, because of the learning rate"
+_POWER = "computed from the steps and {} of Keras's optimizer"
 
 
 def find_kind_of_roles(roles: Collection[str]) -> str:
@@ -147,28 +162,20 @@ def find_kind_of_roles(roles: Collection[str]) -> str:
 
 def find_kind_of_lists(children: Collection[str]) -> str:
   """Returns the key of `LISTS` whose lists an optimizer has; '' if none is."""
-  for kind, lists in LISTS.items():
-    if set(lists.values()) <= set(children):
-      return kind
-  return ""
+  found = (k for k, v in LISTS.items() if set(v.values()) <= set(children))
+  return next(found, "")
 
 
 def find_kind(names_of_classes: Iterable[str]) -> str | None:
-  """Returns the optimizer of TensorFlow 1 with the slots of a class.
+  """Returns the key of `ROLES` with the slots of an optimizer's classes.
 
-  Args:
-    names_of_classes: The name of an optimizer's class, of Keras or of
-      TensorFlow 1, and those of the classes that it is derived from.
-
-  Returns:
-    A key of `ROLES`; '' if there is none; None if the classes are unknown.
+  It is '' if there is none, and None if the classes are unknown.
   """
-  for name in names_of_classes:
-    name = name.lower().replace("_", "").removesuffix("optimizer")
-    kind = CLASSES.get(name)
-    if kind is not None:
-      return kind
-  return None
+  found = (
+    CLASSES.get(name.lower().replace("_", "").removesuffix("optimizer"))
+    for name in names_of_classes
+  )
+  return next((kind for kind in found if kind is not None), None)
 
 
 def find_kind_of_optimizer(optimizer: object) -> str | None:
@@ -182,12 +189,10 @@ class NamedSlots:
   def __init__(self, all_names: Collection[str]) -> None:
     # Weight -> name of the slots without numbers -> the slots.
     self._found: dict[str, dict[str, list[str]]] = {}
-    for slot, weight in names.find_slots(all_names):
+    found = names.find_slots(all_names)
+    for slot, weight in sorted(found, key=lambda p: names.get_number(p[0])):
       bases = self._found.setdefault(weight, {})
       bases.setdefault(names.get_base(slot), []).append(slot)
-    for bases in self._found.values():
-      for members in bases.values():
-        members.sort(key=names.get_number)
 
   def find(self, weight: str, kind: str) -> dict[str, str]:
     """Returns role -> slot of a weight; {} if several optimizers may have it.
@@ -208,65 +213,252 @@ class NamedSlots:
       found.update(zip(roles, members))
     return found
 
-  def list_all(self, weight: str) -> list[str]:
-    """Returns all slots of a weight."""
-    return [n for each in self._found.get(weight, {}).values() for n in each]
+  def list_slots(self, weight: str, base: str) -> list[str]:
+    """Returns the slots of a weight with a name, in the order of numbers."""
+    return self._found.get(weight, {}).get(base, [])
 
 
-def find_lost(
-  tensors: Mapping[str, TensorSpec], used: Collection[str]
-) -> list[str]:
-  """Returns the slots of weights that are used though no slot of theirs is.
-
-  If an optimizer has one slot of a weight, it needs no other: RMSprop without
-  momentum, for instance.
-
-  Args:
-    tensors: Name in the checkpoint -> dtype and shape.
-    used: The names that are restored.
-  """
-  found = [
-    (slot, weight)
-    for slot, weight in names.find_slots(tensors)
-    if weight in used
-    and (
-      tensors[slot] == tensors[weight] or names.get_base(slot).lower() in SLOTS
-    )
-  ]
-  served = {weight for slot, weight in found if slot in used}
-  return sorted(slot for slot, weight in found if weight not in served)
+def check_rate(rate: Any, checkpoint: Checkpoint, name: str) -> float:
+  """Returns a learning rate, or raises the error that asks for it."""
+  if isinstance(rate, numbers.Real) and 0 < float(rate) < math.inf:
+    return float(rate)
+  raise CheckpointError(
+    f"{checkpoint.prefix}: nothing tells the learning rate, by which the "
+    f"momentum for {name} must be changed: give learning_rate"
+  )
 
 
-def compute_nadam_product(beta: float, decay: float, steps: int) -> float:
-  """Returns Keras's product of Nadam's momentums after some steps.
-
-  Args:
-    beta: Nadam's `beta_1`.
-    decay: Its `schedule_decay`; 1 for newer optimizers.
-    steps: The number of steps.
-  """
-  # Long before, the product is 0 in float32, unless beta is very near 1.
-  counts = np.arange(1, min(steps, _MOST_COUNTED) + 1)
-  factors = beta * (1 - 0.5 * 0.96 ** (decay * counts))
-  left = max(0, steps - _MOST_COUNTED)
-  return float(np.float32(np.prod(factors) * beta**left))
+def compute_nadam_product(optimizer: Any, steps: int) -> float:
+  """Returns the product of momentums of Keras's Nadam after some steps."""
+  # That of legacy optimizers has `schedule_decay`. Long before so many steps,
+  # the product is 0 in float32.
+  decay = float(np.asarray(getattr(optimizer, "decay", 1.0)))
+  beta = float(np.asarray(optimizer.beta_1))
+  counts = np.arange(1, min(steps, 1_000_000) + 1)
+  return float(np.prod(beta * (1 - 0.5 * 0.96 ** (decay * counts))))
 
 
-def find_scope(
-  others: Mapping[str, TensorSpec], have_scales: Iterable[bool], path: str
-) -> str:
-  """Returns the scope in which a loss scale of Keras 3 is found by name.
+def name_keras(
+  checkpoint: Checkpoint,
+  places: Sequence[Place],
+  mapping: Mapping[str, str | None],
+  learning_rate: float | None = None,
+) -> tuple[dict[str, Source], dict[str, str | None]]:
+  """Gives the state of Keras's optimizers the names of TensorFlow 1's.
 
-  Args:
-    others: The variables of the other side.
-    have_scales: Which optimizers on this side have a loss scale.
-    path: The path of the optimizer.
+  So a program of TensorFlow 1 restores an object-based checkpoint of Keras:
+
+      program         checkpoint           value
+      w/Momentum      SGD/w/momentum       times -1 / learning rate
+      w/Adam          Adam/w/m
+      beta1_power     Adam/beta_1, iter    beta_1 ** (iter + 1)
+      global_step     Adam/iter
+
+  The powers are called `optimizer/beta1_power` here, by the path of Keras's
+  optimizer: which program's power that is, is decided as for all powers. A slot
+  that Keras's optimizer does not need is decided to start anew.
 
   Returns:
-    The scope of the other side's only loss scale, with its slash; if there are
-    several on a side, one that shows which optimizer this is.
+    Name in the program -> source; and the mapping, in which a slot that is
+    mapped to one of Keras's has the converted value.
   """
-  known = names.find_scales(others).known
-  if len(known) == 1 and sum(have_scales) == 1:
-    return known[0].scope
-  return f"{path}/"
+  if checkpoint.object_graph is None:
+    return {}, dict(mapping)
+  naming = _Naming(checkpoint, places, mapping, learning_rate)
+  for each in naming.saved:
+    naming.add_slots(each)
+    naming.add_steps(each)
+    naming.add_scale(each)
+  return naming.sources, naming.mapping
+
+
+class _Naming:
+  def __init__(
+    self,
+    checkpoint: Checkpoint,
+    places: Sequence[Place],
+    mapping: Mapping[str, str | None],
+    learning_rate: float | None,
+  ) -> None:
+    self.sources: dict[str, Source] = {}
+    self.mapping = dict(mapping)
+    self._checkpoint, self._rate = checkpoint, learning_rate
+    self._graph = ObjectGraph(checkpoint)
+    self.saved = list(_find_saved(checkpoint, self._graph))
+    self._places = {place.name: place for place in places}
+    self._wanted = {place.name: place.spec for place in places}
+    self._named = NamedSlots(self._wanted)
+    # Name there -> names here. Slots of a variable go with it.
+    self._by_key = names.group(
+      self._wanted, lambda name: mapping.get(name) or name
+    )
+    # The program has names of Keras itself: it is in a graph.
+    self._own = names.list_keys(checkpoint).keys() & self._wanted.keys()
+
+  def _add(
+    self, name: str, number: int | None, spec: TensorSpec, factor: float = 1.0
+  ) -> None:
+    key = self._graph.get_key(number)
+    if key is not None and name not in self._own:
+      why = SAME if factor == 1 else FACTOR.format(factor)
+      self.sources[name] = Source(key, spec, factor=factor, why=why)
+
+  def add_scale(self, saved: _Saved) -> None:
+    """Adds the names of Keras 3's loss scale, as in compat.v1."""
+    if names.KERAS_3_SCALE not in saved.children:
+      return
+    count = sum(names.KERAS_3_SCALE in each.children for each in self.saved)
+    known = names.find_scales(self._wanted).known
+    # Several are told apart by their scopes, or not at all.
+    scope = known[0].scope if len(known) == count == 1 else f"{saved.path}/"
+    tensors = names.SCALE_TENSORS[names.COMPAT].items()
+    for (name, spec), child in zip(tensors, names.KERAS_3):
+      self._add(scope + name, saved.children[child], spec)
+
+  def add_slots(self, saved: _Saved) -> None:
+    by_slot = {key: name for name, key in self.mapping.items() if key}
+    spare: list[str] = []
+    for weight, role, slot in saved.slots if saved.kind else []:
+      key, there = self._graph.get_key(slot), self._graph.get_name(slot)
+      if key is None:
+        continue
+      news = [by_slot[n] for n in (there, key) if n in by_slot]
+      for name in self._by_key.get(self._graph.get_name(weight), ()):
+        roles = self._named.find(name, saved.kind)
+        news += [roles[role]] if role in roles else []
+        if "momentum" in roles and saved.kind == "RMSProp":
+          spare.append(roles["momentum"])
+      for name in dict.fromkeys(news):
+        if name == there:
+          continue  # The program is of Keras, too.
+        if name in self.mapping:
+          self.mapping[name] = name
+        factor = 1.0
+        if saved.kind == "Momentum":
+          rate = self._rate or self._find_rate(saved.children)
+          factor = -1 / check_rate(rate, self._checkpoint, name)
+        self._add(name, slot, self._checkpoint.specs[key], factor)
+    for name in spare:
+      if name not in self.sources and name not in self._own:
+        self._places[name].why = "Keras's optimizer has no momentum"
+
+  def _find_rate(self, children: dict[str, int]) -> float | None:
+    """Returns the learning rate that Keras's optimizer had, if it was fixed."""
+    if self._read(children.get("decay")):
+      return None
+    rate = self._read(children.get("learning_rate"))
+    return self._read(children.get("_learning_rate")) if rate is None else rate
+
+  def _read(self, number: int | None) -> float | None:
+    """Returns the value of a scalar; None if it is not there."""
+    key = self._graph.get_key(number)
+    if key is None or self._checkpoint.specs[key].shape:
+      return None
+    return float(self._checkpoint.read_scalar(key))
+
+  def add_steps(self, saved: _Saved) -> None:
+    """Adds the global step, if there is one optimizer, and Adam's powers."""
+    for name, spec in self._wanted.items() if len(self.saved) == 1 else ():
+      if names.split_scope(name)[1] == "global_step":
+        self._add(name, saved.counter, spec)
+    steps = self._read(saved.counter)
+    if steps is None or saved.kind not in CORRECTED:
+      return
+    key = self._graph.get_key(saved.counter) or ""
+    for base in ("beta1_power", "beta2_power"):
+      child = f"beta_{base[4]}"
+      beta = self._read(saved.children.get(child))
+      if beta is None:  # Newer optimizers do not save it.
+        places = self._places.items()
+        found = {p.beta for n, p in places if names.get_base(n) == base}
+        beta = found.pop() if len(found) == 1 else None
+      if beta is not None and 0 < beta < 1:
+        spec, why = TensorSpec("float32", ()), _POWER.format(child)
+        value = beta ** (steps + 1)
+        self.sources[f"{saved.path}/{base}"] = Source(key, spec, value, why=why)
+
+
+class _Saved(NamedTuple):
+  """One of Keras's optimizers in an object graph.
+
+  Attributes:
+    path: Its path.
+    kind: The optimizer of TensorFlow 1 with the same slots: a key of `ROLES`;
+      '' if there is none.
+    children: Attribute -> node, also of a wrapper.
+    slots: (node of the weight, role, node of the slot).
+    counter: The node of the counter of steps.
+  """
+
+  path: str
+  kind: str
+  children: dict[str, int]
+  slots: list[tuple[int, str, int]]
+  counter: int
+
+
+def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
+  """Yields each of Keras's optimizers in an object graph."""
+  paths = reading.find_paths(checkpoint.object_graph)
+  bases = {
+    number: children[name]
+    for number, children in enumerate(graph.children)
+    for name in ("inner_optimizer", names.BASE_OPTIMIZER)
+    if name in children
+  }
+  inside = set(bases.values())
+  for number, own in enumerate(graph.children):
+    base = bases.get(number, number)
+    children = own | graph.children[base]
+    counters = [children[name] for name in COUNTERS if name in children]
+    if number in inside or not counters:
+      continue
+    if "iter" in children:
+      slots = [
+        (weight, role, slot)
+        for (owner, weight, role), slot in graph.slots.items()
+        if owner in (number, base)
+      ]
+      kind = _find_legacy_kind(graph, slots)
+    else:
+      kind = find_kind_of_lists(children)
+      slots = list(_list_members(graph, children, LISTS.get(kind, {})))
+    yield _Saved(paths.get(number, ""), kind, children, slots, counters[0])
+
+
+def _find_legacy_kind(
+  graph: ObjectGraph, slots: list[tuple[int, str, int]]
+) -> str:
+  """Returns the kind of an optimizer of `tf.keras.optimizers.legacy`."""
+  scope = ""
+  for weight, _, slot in slots[:1]:  # It is `Adam/w/m`.
+    name, whole = map(graph.get_name, (weight, slot))
+    scope = whole.rpartition(f"/{name}/")[0].rpartition("/")[2]
+  kind = find_kind([names.split_number(scope)[0]])
+  if kind is None:
+    kind = find_kind_of_roles({role for _, role, _ in slots})
+  return kind
+
+
+def _list_members(
+  graph: ObjectGraph, children: dict[str, int], lists: Mapping[str, str]
+) -> Iterator[tuple[int, str, int]]:
+  """Yields (weight, role, slot) of one of Keras's newer optimizers."""
+
+  def members(name: str) -> list[int]:
+    found = graph.children[children[name]] if name in children else {}
+    return [found[key] for key in sorted(filter(str.isdecimal, found), key=int)]
+
+  weights = members("_trainable_variables")
+  by_name = {graph.get_name(n): n for n in range(len(graph.nodes))}
+  for role, attribute in lists.items():
+    listed = members(attribute)
+    if len(listed) == len(weights):  # Keras 3.
+      yield from zip(weights, [role] * len(listed), listed)
+      continue
+    for slot in listed:  # Keras 2, where it is `Adam/m/dense/kernel`.
+      rest = graph.get_name(slot).partition("/")[2]
+      while rest and rest not in by_name:
+        rest = rest.partition("/")[2]
+      if rest:
+        yield by_name[rest], role, slot
