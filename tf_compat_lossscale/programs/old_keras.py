@@ -36,18 +36,6 @@ LEGACY, NEW = "legacy", "new"
 
 # Keras exports its optimizers from several modules.
 _OPTIMIZERS = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers")
-# The class names; the base class of them all is `Optimizer`.
-_OPTIMIZER_CLASSES = (
-  "Adadelta",
-  "Adagrad",
-  "Adam",
-  "Adamax",
-  "Ftrl",
-  "Nadam",
-  "Optimizer",
-  "RMSprop",
-  "SGD",
-)
 # Functions that find a class by its name.
 _FINDERS = ("get", "deserialize")
 
@@ -56,20 +44,6 @@ _STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
 # A module that had modules below it, and is none that can have some in 2.12.
 _BACKEND = "keras.backend"
 _PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
-_ENGINE = (
-  *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
-  *("engine.sequential", "engine.training"),
-)
-# Further modules of Keras 2 that have names of a module.
-_ALSO = {
-  "engine": _ENGINE,
-  "engine.topology": _ENGINE,
-  "layers.convolutional": ("layers.convolutional.base_conv",),
-  "layers.normalization": ("layers.normalization.batch_normalization",),
-  "metrics": ("metrics.base_metric",),
-  "utils.generic_utils": ("saving.legacy.serialization",),
-  "utils.tf_utils": ("utils.control_flow_util",),
-}
 # Up to TensorFlow 1.8 all modules were below `_impl.keras`, and up to 2.3 those
 # of mixed precision below `experimental`.
 _FORMERLY = re.compile(
@@ -213,39 +187,41 @@ def _is_apart() -> bool:
 @functools.cache
 def _has_module(path: str) -> bool:
   """Returns whether Keras 2 has what was a private module of Keras."""
-  path = _FORMERLY.sub("", path)
-  new = f"{which_keras.find_keras_2()}.{path}".rstrip(".")
-  old = f"{_ROOT}.{path}"
-  known = old in tables.KERAS.names or old in tables.KERAS.modules
-  return known or which_keras.find_spec(new) is not None
+  old, new = _find_names(path)
+  is_known = old in tables.KERAS.names
+  return is_known or which_keras.find_spec(new) is not None
+
+
+def _find_names(path: str) -> tuple[str, str]:
+  """Returns a private module's name in the table, and that of its new home."""
+  old = f"{_ROOT}.{_FORMERLY.sub('', path)}".rstrip(".")
+  target = tables.KERAS.find_module(old) or f"keras2{old.removeprefix(_ROOT)}"
+  return old, old_modules.expand(target)
 
 
 def _find_homes(path: str) -> Iterator[Any]:
-  """Yields the modules of Keras 2 that may have the names of a private one.
+  """Yields what may have the names of a private module, the best first.
 
   Args:
-    path: The private module's name below `tensorflow.python.keras`.
-
-  Yields:
-    The modules, the best first.
+    path: The module's name below `tensorflow.python.keras`.
   """
-  path = _FORMERLY.sub("", path)
+  old, new = _find_names(path)
   public = importlib.import_module("tensorflow").keras
-  for part in filter(None, path.split(".")):
+  for part in old.split(".")[3:]:
     inner = getattr(public, part, None)
     if not isinstance(inner, types.ModuleType):
       break
     public = inner
-  if path == "optimizers":  # Its classes may be the legacy ones.
+  if old == f"{_ROOT}.optimizers":  # Its classes may be the legacy ones.
     yield public
-  old = f"{_ROOT}.{path}".rstrip(".")
-  names = tables.KERAS.names.get(old, {})
+  names = dict(tables.KERAS.names.get(old, {}))
+  stars = tables.list_star_homes(names)
+  names.pop("*", "")
   if names:
     loaded = {name: old_modules.load(to) for name, to in names.items()}
     yield types.SimpleNamespace(**loaded)
-  target = tables.KERAS.find_module(old) or f"keras2.{path}"
-  for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
-    module = _import(old_modules.expand(home).rstrip("."))
+  for home in (new, *map(old_modules.expand, stars)):
+    module = _import(home)
     # `StandaloneKeras` may give this very module for what Keras 2 lacks.
     if not isinstance(module, (old_modules.LazyModule, type(None))):
       yield module
@@ -294,9 +270,8 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
     names = vars(module)
     legacy, finder = names.get(LEGACY), names.get("get")
     if hasattr(getattr(legacy, "Optimizer", None), "get_slot"):
-      for each in _OPTIMIZER_CLASSES:
-        value = getattr(legacy, each)
-        if names.get(each, value) is not value:
+      for each, value in vars(legacy).items():
+        if isinstance(value, type) and names.get(each, value) is not value:
           self._log.set(module, each, value)
     elif "use_legacy_optimizer" not in _list_words(finder):
       return  # This is Keras 3, or another package's module.

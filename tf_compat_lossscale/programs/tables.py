@@ -24,6 +24,7 @@ Other names of `layers` are those of `tf_slim.layers`.
     keras = tf.keras
 
 `tf.keras` serves as the whole module `keras`, and its modules as those below.
+Several modules may share a line: `keras old_keras = tf.keras`.
 
 A target, such as `tf.data.Dataset`, begins with one of these, or is a full
 name; `A or B` is A, or B if this TensorFlow has no A:
@@ -73,23 +74,23 @@ class Table(NamedTuple):
 
   def add(self, root: str, text: str) -> None:
     """Adds the rows of a text, whose modules are below the module `root`."""
-    module = root
+    modules = [root]
     text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
     for line in filter(str.strip, text.splitlines()):
       left, _, right = line.strip().partition(": ")
       if line.startswith(" "):
         for each in right.split():
           name, _, new = each.partition("=")
-          homes = [f"{home}.{new or name}" for home in left.split(" or ")]
-          names = self.names.setdefault(module, {})
-          if name == "*" in names:
-            homes.insert(0, names[name])
-          names[name] = " or ".join(homes)
+          target = " or ".join(f"{x}.{new or name}" for x in left.split(" or "))
+          for module in modules:
+            names = self.names.setdefault(module, {})
+            stars = f"{names[name]} or " if name == "*" in names else ""
+            names[name] = f"{stars}{target}"
         continue
       old, _, target = left.partition(" = ")
-      module = f"{root}.{old}"
+      modules = [f"{root}.{each}" for each in old.split()]
       if target:
-        self.modules[module] = target
+        self.modules.update(dict.fromkeys(modules, target))
 
 
 TABLE = Table({}, {})
@@ -114,9 +115,8 @@ python.tpu.tpu_estimator = est.tpu.tpu_estimator
 python.tpu.util = est.tpu.util
 
 python.distribute.estimator_training = ours.estimator_training
-python.tpu.session_support = ours.tpu_parts
-python.tpu.tpu_embedding = ours.tpu_parts
-python.tpu.tpu_embedding_gradient = ours.tpu_parts
+python.tpu.session_support python.tpu.tpu_embedding
+    python.tpu.tpu_embedding_gradient = ours.tpu_parts
 
 keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
@@ -144,9 +144,7 @@ distribute.values
 eager.tape
   py.eager.record: could_possibly_record record_operation should_record_backprop
     stop_recording
-framework.graph_util
-  tf.graph_util: convert_variables_to_constants
-framework.graph_util_impl
+framework.graph_util framework.graph_util_impl
   tf.graph_util: convert_variables_to_constants
 framework.ops
   py.framework.indexed_slices: IndexedSlices IndexedSlicesValue
@@ -162,11 +160,9 @@ framework.tensor_shape
   tf1_contrib.private: matrix scalar vector
 framework.tensor_util
   py.ops.shape_util: shape_tensor
-layers.normalization
+layers.layers layers.normalization
   tf.layers: BatchNormalization batch_normalization
     BatchNorm=BatchNormalization batch_norm=batch_normalization
-layers.layers
-  tf.layers: BatchNormalization batch_normalization
 ops.array_ops
   py.ops.array_ops_stack: stack unstack
 ops.control_flow_ops
@@ -190,7 +186,7 @@ ops.nn_impl
 ops.random_ops
   py.ops.random_crop_ops: random_crop
 ops.standard_ops
-  tf: case cond random_crop stack trace unstack while_loop
+  tf: random_crop stack unstack
 ops.variable_scope
   py.ops.resource_variables_toggle: disable_resource_variables
     enable_resource_variables resource_variables_enabled
@@ -209,17 +205,7 @@ saved_model.utils_impl
     get_or_create_variables_dir get_variables_dir get_variables_path
 tpu.tpu
   py.tpu.tpu_replication: TPUReplicateContext outside_compilation
-training.checkpoint_management
-  py.checkpoint.checkpoint_management: CheckpointManager checkpoint_exists
-    checkpoint_exists_internal generate_checkpoint_state_proto
-    get_checkpoint_mtimes get_checkpoint_state latest_checkpoint
-    meta_graph_filename remove_checkpoint update_checkpoint_state
-    update_checkpoint_state_internal
-training.checkpoint_utils
-  tf.train: NewCheckpointReader
-training.saver
-  tf.train: NewCheckpointReader
-training.training
+training.checkpoint_utils training.saver
   tf.train: NewCheckpointReader
 # Names that changed, too.
 data.util.nest
@@ -235,28 +221,25 @@ util.tf_export
 # Modules that went.
 _pywrap_events_writer = py.client._pywrap_events_writer
 _pywrap_util_port = py.util._pywrap_util_port
-data.experimental.ops.distribute_options = py.data.ops.options
-data.experimental.ops.optimization_options = py.data.ops.options
-data.experimental.ops.threading_options = py.data.ops.options
+data.experimental.ops.distribute_options
+    data.experimental.ops.optimization_options
+    data.experimental.ops.threading_options = py.data.ops.options
 distribute.all_reduce = py.distribute.v1.all_reduce
-distribute.distribution_strategy_context = py.distribute.distribute_lib
+distribute.distribution_strategy_context training.distribute
+    training.distribution_strategy_context = py.distribute.distribute_lib
 eager.profiler = py.profiler.profiler_v2
 ops.gen_user_ops = py.user_ops.ops.gen_user_ops
 pywrap_tensorflow_internal = py.pywrap_tensorflow
-training.checkpointable = py.trackable
-training.checkpointable.tracking = py.trackable.autotrackable
-training.checkpointable.util = py.checkpoint.checkpoint
+training.checkpointable training.tracking = py.trackable
+training.checkpointable.tracking training.tracking.tracking =
+    py.trackable.autotrackable
+training.checkpointable.util training.tracking.util =
+    py.checkpoint.checkpoint
 training.device_util = py.distribute.device_util
-training.distribute = py.distribute.distribute_lib
-training.distribution_strategy_context = py.distribute.distribute_lib
-training.gen_training_ops = py.ops.gen_training_ops
+training.gen_training_ops training.training_ops = py.ops.gen_training_ops
 training.saving.checkpoint_options = py.checkpoint.checkpoint_options
 training.saving.functional_saver = py.checkpoint.functional_saver
-training.tracking = py.trackable
 training.tracking.graph_view = py.checkpoint.graph_view
-training.tracking.tracking = py.trackable.autotrackable
-training.tracking.util = py.checkpoint.checkpoint
-training.training_ops = py.ops.gen_training_ops
 util.compat_internal = py.util.compat
 util.deprecation_wrapper = py.util.module_wrapper
 """,
@@ -502,63 +485,61 @@ util
 all_reduce.python.all_reduce = py.distribute.v1.all_reduce
 nccl.ops.gen_nccl_ops = py.ops.gen_nccl_ops
 nccl.python.ops.nccl_ops = py.ops.nccl_ops
-rnn.ops.gen_gru_ops = py.ops.gen_rnn_ops
-rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
+rnn.ops.gen_gru_ops rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
 tensorrt = py.compiler.tensorrt.trt_convert
 tfprof.model_analyzer = tf1_contrib.tfprof
 tpu.python.ops.tpu_ops = py.tpu.ops.tpu_ops
-tpu.python.tpu.device_assignment = py.tpu.device_assignment
-tpu.python.tpu.tpu = py.tpu.tpu
-tpu.python.tpu.tpu_feed = py.tpu.tpu_feed
-tpu.python.tpu.tpu_function = py.tpu.tpu_function
-tpu.python.tpu.tpu_sharding = py.tpu.tpu_sharding
-tpu.python.tpu.training_loop = py.tpu.training_loop
+tpu.python.tpu = py.tpu
 framework.nest = py.util.nest
 keras = tf.keras
 layers.summaries = tf_slim.layers.summaries
 losses.metric_learning = tf_slim.losses.metric_learning
 slim.nets = tf_slim.nets
 slim.python.slim = tf_slim
-slim.python.slim.data = tf_slim.data
-slim.python.slim.nets = tf_slim.nets
 """,
 )
 
 KERAS.add(
   PRIVATE_KERAS,
   """
-backend.tensorflow_backend = keras2.backend
+engine engine.topology
+  keras2.engine.base_layer: *
+  keras2.engine.input_layer: *
+  keras2.engine.input_spec: *
+  keras2.engine.sequential: *
+  keras2.engine.training: *
 engine.network
   keras2.engine.training: Network=Model
 engine.topology
   keras2.engine.training: Container=Model
   keras2.utils.layer_utils: get_source_inputs
+layers.convolutional
+  keras2.layers.convolutional.base_conv: *
+layers.normalization
+  keras2.layers.normalization.batch_normalization: *
+metrics
+  keras2.metrics.base_metric: *
+utils.generic_utils
+  keras2.saving.legacy.serialization: *
+utils.tf_utils
+  keras2.utils.control_flow_util: *
+utils.training_utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+backend.tensorflow_backend = keras2.backend
 initializers.initializers_v2 = keras2.initializers.initializers
-layers.advanced_activations = keras2.layers
-layers.convolutional_recurrent = keras2.layers
-layers.cudnn_recurrent = keras2.layers
-layers.dense_attention = keras2.layers
-layers.embeddings = keras2.layers
-layers.local = keras2.layers
+layers.advanced_activations layers.convolutional_recurrent
+    layers.cudnn_recurrent layers.dense_attention layers.embeddings layers.local
+    layers.noise layers.normalization_v2 layers.recurrent_v2 layers.wrappers =
+    keras2.layers
 layers.merge = keras2.layers.merging.base_merge
-layers.noise = keras2.layers
-layers.normalization_v2 = keras2.layers
 layers.recurrent = keras2.layers.rnn.rnn_utils
-layers.recurrent_v2 = keras2.layers
-layers.wrappers = keras2.layers
 objectives = keras2.losses
 optimizer_v2 = keras2.optimizers.legacy
 optimizer_v2.learning_rate_schedule =
     keras2.optimizers.schedules.learning_rate_schedule
 optimizer_v2.utils = keras2.optimizers.utils
 preprocessing.dataset_utils = keras2.utils.dataset_utils
-saving.hdf5_format = keras2.saving.legacy.hdf5_format
-saving.model_config = keras2.saving.legacy.model_config
-saving.save = keras2.saving.legacy.save
-saving.saved_model = keras2.saving.legacy.saved_model
-saving.saving_utils = keras2.saving.legacy.saving_utils
-utils.training_utils
-  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+saving = keras2.saving.legacy
 """,
 )
 
@@ -570,7 +551,7 @@ for _package in ("keras", "tf_keras"):
   {PRIVATE_KERAS}: engine
 api._v1.keras.optimizers
   {_package}.api._v2.keras.optimizers: experimental
-api._v1.keras.utils
+api._v1.keras.utils api._v2.keras.utils utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
 backend
   {_package}.api._v1.keras.backend: get_session set_session
@@ -582,8 +563,6 @@ losses
   {_package}.api._v1.keras.losses: cosine cosine_proximity
 metrics
   {_package}.api._v1.keras.metrics: cosine cosine_proximity
-api._v2.keras.utils
-  tf_compat_lossscale.programs.old_methods: multi_gpu_model
 engine
   keras2.engine.base_layer: Layer
   keras2.engine.input_layer: Input
@@ -602,11 +581,12 @@ preprocessing.image
 preprocessing.sequence
   keras2.utils.data_utils: pad_sequences
 utils
-  tf_compat_lossscale.programs.old_methods: multi_gpu_model
   {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
 """,
   )
 
+# tensorflow_addons imports modules of Keras 2 from `keras`, also from Keras 3.
+TABLE.add("keras", "src.engine = keras2.engine")
 TABLE.add(
   "tensorboard",
   """
