@@ -2,7 +2,7 @@
 """The table of old names and modules of TensorFlow, and where each is today.
 
 What stands for an old name that has nothing to do with loss scaling comes from
-here, but for methods (`old_methods`) and NumPy's names (`numpy_names`).
+here, but for methods (`old_methods`) and NumPy's names (`old_libraries`).
 `old_modules` serves the rows, `missing_names` asks which there are. Nothing
 that today's TensorFlow has is replaced. To add a name, add it to the row of its
 module and its new home.
