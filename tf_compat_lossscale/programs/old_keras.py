@@ -86,7 +86,7 @@ class StandaloneKeras(import_hooks.ImportWatcher):
 
   def _import(self, name: str, other: str) -> types.ModuleType | None:
     """Returns a module, by its other name; None if there is none."""
-    module = _import(other)
+    module = old_modules.try_import(other)
     return None if module is None else self._log.supply(name, module)
 
 
@@ -133,50 +133,54 @@ class PrivateKeras(import_hooks.ImportWatcher):
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     """Returns a module if there is or was a private module of its name."""
-    if name not in self._copy and not _has_module(name[len(_ROOT) + 1 :]):
+    if name not in self._copy and not _has_module(name):
       return None
     return self._make(name)
 
   def _make(self, name: str) -> types.ModuleType:
     """Returns what stands for a module of the copy."""
-    if name not in self._modules:
+    if name in self._modules:
+      return self._modules[name]
+    old, new = _find_names(name)
+    names = dict(tables.KERAS.names.get(old, {}))
+    stars = tables.list_star_homes(names)
+    names.pop("*", "")
 
-      def load(member: str) -> Any:
-        if member == "__all__":
-          return list_names()
-        if member.startswith("__"):
-          return patching.ABSENT
-        if self.replace_module(f"{name}.{member}"):
-          return importlib.import_module(f"{name}.{member}")
-        for home in self._list_homes(name):
-          value = getattr(home, member, patching.ABSENT)
-          if value is not patching.ABSENT:
-            return value
+    def list_homes() -> Iterator[Any]:
+      """Yields the modules that may have the other names, the best first."""
+      public = _find_public(old)
+      if old == f"{_ROOT}.optimizers":  # Its classes may be the legacy ones.
+        yield public
+      for home in (new, *map(old_modules.expand, stars)):
+        module = old_modules.try_import(home)
+        # `StandaloneKeras` may give this very module for what Keras 2 lacks.
+        if not isinstance(module, (old_modules.LazyModule, type(None))):
+          yield module
+      yield public
+      if name in self._copy:
+        yield self._copy[name]
+
+    def load(member: str) -> Any:
+      if member == "__all__":
+        return list_names()
+      if member in names:
+        return old_modules.load(names[member])
+      if member.startswith("__"):
         return patching.ABSENT
+      if self.replace_module(f"{name}.{member}"):
+        return importlib.import_module(f"{name}.{member}")
+      homes = (home for home in list_homes() if hasattr(home, member))
+      return getattr(next(homes, None), member, patching.ABSENT)
 
-      def list_names() -> list[str]:
-        home = next(self._list_homes(name))
-        names = getattr(home, "__all__", None) or dir(home)
-        return sorted(each for each in names if not each.startswith("_"))
+    def list_names() -> list[str]:
+      if names:
+        return sorted(names)
+      home = next(list_homes())
+      found = getattr(home, "__all__", None) or dir(home)
+      return sorted(each for each in found if not each.startswith("_"))
 
-      self._modules[name] = old_modules.LazyModule(name, load, list_names)
+    self._modules[name] = old_modules.LazyModule(name, load, list_names)
     return self._modules[name]
-
-  def _list_homes(self, name: str) -> Iterator[Any]:
-    """Yields the modules that may have the names of one, the best first."""
-    yield from _find_homes(name[len(_ROOT) + 1 :])
-    if name in self._copy:
-      yield self._copy[name]
-
-
-def _import(name: str) -> types.ModuleType | None:
-  """Imports a module; returns None if there is none."""
-  try:
-    return importlib.import_module(name)
-  except ModuleNotFoundError as error:
-    if not name.startswith(error.name or "?"):
-      raise
-    return None
 
 
 def _is_apart() -> bool:
@@ -185,47 +189,29 @@ def _is_apart() -> bool:
 
 
 @functools.cache
-def _has_module(path: str) -> bool:
+def _has_module(name: str) -> bool:
   """Returns whether Keras 2 has what was a private module of Keras."""
-  old, new = _find_names(path)
-  is_known = old in tables.KERAS.names
-  return is_known or which_keras.find_spec(new) is not None
+  old, new = _find_names(name)
+  return old in tables.KERAS.names or which_keras.find_spec(new) is not None
 
 
-def _find_names(path: str) -> tuple[str, str]:
+def _find_names(name: str) -> tuple[str, str]:
   """Returns a private module's name in the table, and that of its new home."""
-  old = f"{_ROOT}.{_FORMERLY.sub('', path)}".rstrip(".")
+  path = _FORMERLY.sub("", name[len(_ROOT) + 1 :])
+  old = f"{_ROOT}.{path}".rstrip(".")
   target = tables.KERAS.find_module(old) or f"keras2{old.removeprefix(_ROOT)}"
   return old, old_modules.expand(target)
 
 
-def _find_homes(path: str) -> Iterator[Any]:
-  """Yields what may have the names of a private module, the best first.
-
-  Args:
-    path: The module's name below `tensorflow.python.keras`.
-  """
-  old, new = _find_names(path)
+def _find_public(old: str) -> Any:
+  """Returns the public module that is nearest to a private one."""
   public = importlib.import_module("tensorflow").keras
-  for part in old.split(".")[3:]:
+  for part in old.removeprefix(_ROOT).split(".")[1:]:
     inner = getattr(public, part, None)
     if not isinstance(inner, types.ModuleType):
       break
     public = inner
-  if old == f"{_ROOT}.optimizers":  # Its classes may be the legacy ones.
-    yield public
-  names = dict(tables.KERAS.names.get(old, {}))
-  stars = tables.list_star_homes(names)
-  names.pop("*", "")
-  if names:
-    loaded = {name: old_modules.load(to) for name, to in names.items()}
-    yield types.SimpleNamespace(**loaded)
-  for home in (new, *map(old_modules.expand, stars)):
-    module = _import(home)
-    # `StandaloneKeras` may give this very module for what Keras 2 lacks.
-    if not isinstance(module, (old_modules.LazyModule, type(None))):
-      yield module
-  yield public
+  return public
 
 
 def check(choice: str | None) -> None:
@@ -266,14 +252,13 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
     return _OPTIMIZERS.fullmatch(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
-    del name
     names = vars(module)
-    legacy, finder = names.get(LEGACY), names.get("get")
+    legacy = names.get(LEGACY)
     if hasattr(getattr(legacy, "Optimizer", None), "get_slot"):
       for each, value in vars(legacy).items():
         if isinstance(value, type) and names.get(each, value) is not value:
           self._log.set(module, each, value)
-    elif "use_legacy_optimizer" not in _list_words(finder):
+    elif name != f"{which_keras.find_keras_2()}.optimizers":
       return  # This is Keras 3, or another package's module.
     for each in _FINDERS:
       if each in names:
@@ -282,12 +267,6 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
         if not self._log.has_set(find):
           find = _find_legacy(find)
         self._log.set(module, each, find)
-
-
-def _list_words(function: Any) -> tuple[Any, ...]:
-  """Returns the names and constants in a function's code."""
-  code = getattr(function, "__code__", None)
-  return (*code.co_consts, *code.co_varnames) if code is not None else ()
 
 
 def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -126,12 +126,18 @@ def _find(owner: Any, name: str) -> Any:
     AttributeError: There is neither.
     ImportError: The module cannot be loaded.
   """
+  module = try_import(name)
+  return module or getattr(owner, name.rpartition(".")[2])
+
+
+def try_import(name: str) -> types.ModuleType | None:
+  """Imports a module; returns None if there is none of that name."""
   try:
     return importlib.import_module(name)
   except ModuleNotFoundError as error:
     if not name.startswith(error.name or "?"):
-      raise
-  return getattr(owner, name.rpartition(".")[2])
+      raise  # The module fails to import another.
+    return None
 
 
 def make_module(name: str) -> types.ModuleType | None:
