@@ -53,7 +53,7 @@ o.experimental_map_fusion = True
 print(o.autotune.enabled, o.experimental_autotune, old.map_fusion)
 print(o.experimental_distribute.auto_shard_policy.name)
 for owner, name in ((old, 'map_vectorisation'), (o, 'experimental_stat'),
-                    (old.map_vectorization, 'enable'), (o, 'no_such'),
+                    (o, 'no_such'),
                     (o.experimental_distribute, 'auto_shards')):
   try:
     setattr(owner, name, True)
@@ -74,8 +74,8 @@ def test_dropped_options_do_nothing_and_moved_ones_move(tmp_path):
   said, *lines = printed.splitlines()
   assert "map_vectorization of tf.data's OptimizationOptions" in said
   assert "does nothing" in said
-  expected = ["False False True", "OFF", *["typo"] * 5]
-  assert lines[:7] == expected and lines[-1] == "[0 1 2]"
+  expected = ["False False True", "OFF", *["typo"] * 4]
+  assert lines[:6] == expected and lines[-1] == "[0 1 2]"
   assert "does nothing" not in "".join(lines)
 
 

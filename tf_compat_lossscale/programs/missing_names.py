@@ -66,20 +66,21 @@ _CONTRIB_PACKAGES = {
   "tensorboard": "tensorboard",
 }
 
-# Modules of `tf.contrib` -> the package that has what they had.
+# Modules of `tf.contrib` -> what has their names.
 _ELSEWHERE = {
   "bayesflow": "tensorflow_probability",
   "boosted_trees tensor_forest": "tensorflow_decision_forests",
   "cloud ffmpeg hadoop ignite kafka kinesis": "tensorflow_io",
   "constrained_optimization": "tensorflow_constrained_optimization",
   "gan": "tensorflow_gan",
-  "kfac": "kfac",
+  "kfac": "the package kfac",
+  "saved_model session_bundle": "tf.compat.v1.saved_model",
 }
 # Module of `tf.contrib`, or a name in it -> what to do.
 _HINTS = {
   **{
-    module: f"Use {package}."
-    for modules, package in _ELSEWHERE.items()
+    module: f"Use {other}."
+    for modules, other in _ELSEWHERE.items()
     for module in modules.split()
   },
   "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
@@ -141,9 +142,7 @@ _HINTS = {
     "Use tf.compat.v1.nn.dynamic_rnn and bidirectional_dynamic_rnn, and "
     "compare losses: their numbers may differ."
   ),
-  "saved_model": "Use tf.compat.v1.saved_model.",
   "seq2seq": "Up to TensorFlow 2.15, tensorflow_addons.seq2seq has it.",
-  "session_bundle": "Use tf.compat.v1.saved_model.",
   "sparsemax": "Write it by tf.sort and tf.cumsum, as arXiv 1602.02068 does.",
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
   "text": "Up to TensorFlow 2.15, tensorflow_addons.text has it.",
@@ -183,8 +182,7 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
     The line; None if nothing is known about the name.
   """
   if name in COMPANIONS:
-    command = _make_command(name)
-    return f"No module named {name!r}{COMPANIONS[name]}: {command}"
+    return f"No module named {name!r}{COMPANIONS[name]}: {_make_command(name)}"
   if name == f"{_ROOT}estimator":
     return _explain_estimator()
   if name.startswith(_CONTRIB):
@@ -203,12 +201,10 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
 
 def explain_keras_2(name: str, keras: str = "tf.keras") -> str:
   """Returns the error for a name of Keras 2 if `keras` is Keras 3."""
-  release = which_keras.find_release()
-  command = install_commands.make_command("tf_keras", release)
   return (
     f"{name} is of Keras 2, and {keras} is Keras 3 here: set "
-    f"TF_USE_LEGACY_KERAS=1 and install tf_keras ({command}), or run the "
-    "program by `tf-lossscale run --keras2`."
+    f"TF_USE_LEGACY_KERAS=1 and install tf_keras ({_make_command('tf_keras')}),"
+    " or run the program by `tf-lossscale run --keras2`."
   )
 
 
@@ -216,26 +212,22 @@ def _explain_estimator() -> str | None:
   """Returns what to install for `tf.estimator`; None if it is installed."""
   if sys.modules.get(_ESTIMATOR):
     return None
-  command = _make_command(_ESTIMATOR)
-  if importlib.util.find_spec(_ESTIMATOR) is None:
-    return (
-      "tf.estimator was removed in TensorFlow 2.16, and the package "
-      f"tensorflow-estimator has it: {command}"
-    )
-  from importlib import metadata  # Seldom needed.
+  reason = "went with TensorFlow 2.16, and tensorflow-estimator has it"
+  if importlib.util.find_spec(_ESTIMATOR) is not None:
+    from importlib import metadata  # Seldom needed.
 
-  try:
-    version = metadata.version(_ESTIMATOR)
-  except metadata.PackageNotFoundError:
-    return None  # A build that pip has not installed.
-  # Up to TensorFlow 2.15, each release has an Estimator of its own.
-  needed = min((2, 15), which_keras.find_release() or (2, 15))
-  if tuple(int(part) for part in version.split(".")[:2]) >= needed:
-    return None
-  return (
-    "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
-    f"{version}: {command}"
-  )
+    try:
+      version = metadata.version(_ESTIMATOR)
+    except metadata.PackageNotFoundError:
+      return None  # A build that pip has not installed.
+    # Up to TensorFlow 2.15, each release has an Estimator of its own.
+    needed = min((2, 15), which_keras.find_release() or (2, 15))
+    if tuple(int(part) for part in version.split(".")[:2]) >= needed:
+      return None
+    reason = (
+      f"needs tensorflow-estimator 2.15 on this TensorFlow, not {version}"
+    )
+  return f"tf.estimator {reason}: {_make_command(_ESTIMATOR)}"
 
 
 def _explain_contrib(path: str, reason: str) -> str:
@@ -339,8 +331,8 @@ def _find_in_contrib(path: str) -> Absence:
   command = find_install_command(top)
   if command:
     return Absence(shown, True, "", command)
-  names = tables.list_contrib_names(top)
-  homes = tables.list_star_homes(names)
+  names = tables.TABLE.names.get(_CONTRIB + top, {})
+  packages = [x.partition(".")[0] for x in tables.list_star_homes(names)]
   start = top
   for part in ("", *parts):
     start = f"{start}.{part}".rstrip(".")
@@ -349,10 +341,9 @@ def _find_in_contrib(path: str) -> Absence:
     ):
       return Absence(shown, True)
     if not tables.is_contrib_module(start):
-      absent = [x for x in homes if is_missing(x.partition(".")[0])]
+      absent = [_make_command(x) for x in packages if is_missing(x)]
       if absent and parts:  # A package that is not here may have the name.
-        command = _make_command(absent[0].partition(".")[0])
-        return Absence(shown, True, "", command)
+        return Absence(shown, True, "", absent[0])
       hint = explain(_CONTRIB + start) or ""
       return Absence(f"tf.contrib.{start}", hint=hint)
   return Absence(shown, True)

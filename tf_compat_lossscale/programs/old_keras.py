@@ -41,8 +41,6 @@ _FINDERS = ("get", "deserialize")
 
 _ROOT = tables.PRIVATE_KERAS
 _STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
-# A module that had modules below it, and is none that can have some in 2.12.
-_BACKEND = "keras.backend"
 _PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
 # Up to TensorFlow 1.8 all modules were below `_impl.keras`, and up to 2.3 those
 # of mixed precision below `experimental`.
@@ -66,15 +64,9 @@ class StandaloneKeras(import_hooks.ImportWatcher):
     if which_keras.means_keras_3() or (_is_apart() and is_other):
       return
     self.start()
-    if _BACKEND in sys.modules:
-      self.after_load(_BACKEND, sys.modules[_BACKEND])
 
   def watches(self, name: str) -> bool:
     return _STANDALONE.match(name) is not None
-
-  def after_load(self, name: str, module: types.ModuleType) -> None:
-    if name == _BACKEND and not hasattr(module, "__path__"):
-      self._log.set(module, "__path__", [])
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     if not _is_apart() or name.startswith("tf_"):

@@ -42,18 +42,11 @@ _NESTED = {
   "transformation_latency",
   "map_vectorization": "enabled use_choose_fastest",
 }
-# Option of `Options` -> the options and the option in them that it is today.
-_MOVED = {
-  "experimental_autotune": ("autotune", "enabled"),
-  **{
-    f"experimental_{name}": ("experimental_optimization", name)
-    for name in (
-      *("filter_fusion", "map_and_batch_fusion", "map_and_filter_fusion"),
-      *("map_fusion", "noop_elimination", "parallel_batch"),
-      "shuffle_and_repeat_fusion",
-    )
-  },
-}
+# Options of `experimental_optimization` that `Options` had as `experimental_…`.
+_MOVED = (
+  "filter_fusion map_and_batch_fusion map_and_filter_fusion map_fusion "
+  "noop_elimination parallel_batch shuffle_and_repeat_fusion"
+)
 _said: list[str] = []
 
 _Change = tuple[Any, str, Any]
@@ -82,12 +75,15 @@ def list_changes(name: str, module: Any) -> Iterator[_Change]:
     return
   elif match[1] == "backend":
     _seed_keras()
+    if not hasattr(module, "__path__"):  # For `backend.tensorflow_backend`.
+      yield module, "__path__", []
   elif match[1] == "engine.sequential":
     if not hasattr(module.Sequential, "predict_classes"):
       yield module.Sequential, "predict_classes", _predict_classes
       yield module.Sequential, "predict_proba", _predict_proba
   elif not hasattr(module.Policy, "should_cast_variables"):
-    yield module.Policy, "should_cast_variables", property(_casts_variables)
+    casts = property(lambda self: self.variable_dtype != self.compute_dtype)
+    yield module.Policy, "should_cast_variables", casts
 
 
 def _list_in_tensorflow(tensorflow: Any) -> Iterator[_Change]:
@@ -154,13 +150,7 @@ def _predict_classes(
 def _predict_proba(
   self: Any, x: Any, batch_size: int = 32, verbose: int = 0
 ) -> Any:
-  """Returns what `predict` returns."""
   return self.predict(x, batch_size=batch_size, verbose=verbose)
-
-
-def _casts_variables(self: Any) -> bool:
-  """Whether layers cast their variables to the dtype that they compute in."""
-  return bool(self.variable_dtype != self.compute_dtype)
 
 
 def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:
@@ -177,7 +167,7 @@ def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _explain_tensorboard(self: Any, summary_api: str) -> None:
-  """The constructor of the error that `tf.summary` raises."""
+  """Constructs the error that `tf.summary` raises."""
   reason = missing_names.explain("tensorboard")
   self.error_message = f"{summary_api} needs TensorBoard. {reason}"
   Exception.__init__(self, self.error_message)
@@ -204,30 +194,23 @@ def _find_dropped(self: Any, name: str) -> Any:
   _said.append(name)
   if name not in _NESTED:
     return None
-  names = _NESTED[name].split()
-  value = type(name, (), {"__slots__": names})()
-  for each in names:
-    setattr(value, each, None)
+  value = types.SimpleNamespace(**dict.fromkeys(_NESTED[name].split()))
   object.__setattr__(self, name, value)
   return value
 
 
 def _list_options(real: types.ModuleType) -> Iterator[_Change]:
-  """Yields (class, name, value) for what classes of options lack.
-
-  Args:
-    real: TensorFlow 2's namespace, `tensorflow.compat.v2`.
-  """
+  """Yields what `tensorflow.compat.v2` lacks in its classes of options."""
   options = real.data.Options
   distribute = type(options().experimental_distribute)
   for owner in (options, type(options().experimental_optimization)):
     yield owner, "__getattr__", _find_dropped
-  for name, (part, new) in _MOVED.items():
-    if name not in vars(options):
-      yield options, name, _make_option(part, new)
-  if "auto_shard" not in vars(distribute):
-    policies = real.data.experimental.AutoShardPolicy
-    yield distribute, "auto_shard", _make_auto_shard(policies)
+  yield options, "experimental_autotune", _make_option("autotune", "enabled")
+  for name in _MOVED.split():
+    option = _make_option("experimental_optimization", name)
+    yield options, f"experimental_{name}", option
+  policies = real.data.experimental.AutoShardPolicy
+  yield distribute, "auto_shard", _make_auto_shard(policies)
 
 
 def _make_option(part: str, name: str) -> _Old:

@@ -44,9 +44,9 @@ class LazyModule(types.ModuleType):
 
     Args:
       name: The module's name.
-      load: A function that returns the value of a name, or ABSENT if it does
-        not know the name. It may raise an AttributeError that says what to do.
-      list_names: The function that `dir` calls.
+      load: Returns the value of a name, or ABSENT if it does not know the name.
+        It may raise an AttributeError that says what to do.
+      list_names: What `dir` calls.
     """
     super().__init__(name)
     self.__path__: list[str] = []
@@ -120,12 +120,7 @@ def _load_one(target: str) -> Any:
 
 
 def _find(owner: Any, name: str) -> Any:
-  """Returns the module of a name, or what has the name in its parent `owner`.
-
-  Raises:
-    AttributeError: There is neither.
-    ImportError: The module cannot be loaded.
-  """
+  """Returns the module of a name, or what has the name in its parent."""
   module = try_import(name)
   return module or getattr(owner, name.rpartition(".")[2])
 
@@ -186,11 +181,7 @@ def _make_from_table(name: str) -> types.ModuleType | None:
 
 
 def _load_moved(name: str, target: str) -> types.ModuleType | None:
-  """Returns the module that a target names; None if it names no module.
-
-  Raises:
-    TargetError: There is nothing of that name.
-  """
+  """Returns the module that a target names; None if it names no module."""
   module = load(target)
   if not isinstance(module, types.ModuleType):
     return None
@@ -274,15 +265,11 @@ class _ContribModule(LazyModule):
   """
 
   def __init__(self, path: str, reason: str) -> None:
-    """Makes a module.
-
-    Args:
-      path: Its name below `tf.contrib`.
-      reason: Why a module of today cannot stand for it; "" if none is to.
-    """
+    """Makes a module; `reason` says why none of today can stand for it."""
     super().__init__(f"{tables.CONTRIB}.{path}", self._load, self._list_names)
     self._path, self._reason = path, reason
-    self._names = tables.list_contrib_names(path.partition(".")[0])
+    top = f"{tables.CONTRIB}.{path.partition('.')[0]}"
+    self._names = tables.TABLE.names.get(top, {})
 
   def _list_names(self) -> list[str]:
     names = set(self._names) - {"*"}
@@ -304,11 +291,7 @@ class _ContribModule(LazyModule):
     return value
 
   def _load_member(self, name: str) -> Any:
-    """Returns a member.
-
-    Raises:
-      AttributeError: There is none; the message says what to do.
-    """
+    """Returns a member, or raises an AttributeError that says what to do."""
     reason, homes = self._reason, tables.list_star_homes(self._names)
     if name in self._names:
       try:
@@ -344,11 +327,7 @@ class _ContribModule(LazyModule):
 
 
 def _load_contrib(path: str) -> types.ModuleType | None:
-  """Returns the module `tf.contrib.PATH` for a look-up of an attribute.
-
-  Raises:
-    AttributeError: There is no such module; the message says what to do.
-  """
+  """Returns `tf.contrib.PATH`, or raises an AttributeError that helps."""
   try:
     return _make_from_table(f"{tables.CONTRIB}.{path}")
   except ImportError as error:

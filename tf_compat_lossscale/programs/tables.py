@@ -19,7 +19,8 @@ The module `data` had the names `Dataset` and `Iterator`. They are
     layers
       tf_slim.layers: *
 
-Other names of `layers` are those of `tf_slim.layers`.
+Other names of `layers` are those of `tf_slim.layers`. A module without a name
+can be imported.
 
     keras = tf.keras
 
@@ -51,7 +52,9 @@ class Table(NamedTuple):
   """A table of old names.
 
   Attributes:
-    names: Module -> name in the module -> target.
+    names: Module -> name in the module -> target. The name "*" stands for
+      those of other modules: see `list_star_homes`. The modules below one of
+      `tf.contrib` have its names, too: programs import names from both.
     modules: Module -> the target that serves as the whole module.
   """
 
@@ -75,6 +78,7 @@ class Table(NamedTuple):
   def add(self, root: str, text: str) -> None:
     """Adds the rows of a text, whose modules are below the module `root`."""
     modules = [root]
+    self.names.setdefault(root, {})
     text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
     for line in filter(str.strip, text.splitlines()):
       left, _, right = line.strip().partition(": ")
@@ -83,14 +87,16 @@ class Table(NamedTuple):
           name, _, new = each.partition("=")
           target = " or ".join(f"{x}.{new or name}" for x in left.split(" or "))
           for module in modules:
-            names = self.names.setdefault(module, {})
+            names = self.names[module]
             stars = f"{names[name]} or " if name == "*" in names else ""
             names[name] = f"{stars}{target}"
         continue
       old, _, target = left.partition(" = ")
       modules = [f"{root}.{each}" for each in old.split()]
-      if target:
-        self.modules.update(dict.fromkeys(modules, target))
+      for module in modules:
+        self.names.setdefault(module, {})
+        if target:
+          self.modules[module] = target
 
 
 TABLE = Table({}, {})
@@ -481,6 +487,14 @@ training
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
+# Some programs import these, and use what they had in rare cases alone.
+compiler.jit compiler.xla legacy_seq2seq learn.monitors lookup.lookup_ops
+    graph_editor.edit graph_editor.match graph_editor.reroute
+    graph_editor.select graph_editor.subgraph graph_editor.transform
+    graph_editor.util predictor predictor.predictor quantize recurrent resampler
+    predictor.predictor_factories predictor.saved_model_predictor saved_model
+    summary.summary tfprof.tfprof_logger util.loader
+
 # Modules that others serve as a whole.
 all_reduce.python.all_reduce = py.distribute.v1.all_reduce
 nccl.ops.gen_nccl_ops = py.ops.gen_nccl_ops
@@ -597,35 +611,11 @@ summary
 """,
 )
 
-# Modules right below `tf.contrib` of which nothing is served. They and those
-# below can be imported: some programs do so, and use them in rare cases alone.
-_EMPTY = frozenset(
-  [
-    *("legacy_seq2seq", "predictor", "quantize", "recurrent", "resampler"),
-    "saved_model",
-  ]
-)
-# The modules below those right below `tf.contrib`.
+# Modules below `tf.contrib` that are in no row.
 _BELOW = re.compile(
   r"\w+\.(python|ops)(\.[a-z_]\w*){0,2}|(learn|slim)\.python(\.[a-z_]\w*){0,3}"
-  r"|compiler\.(jit|xla)|learn\.monitors|losses\.metric_learning|util\.loader"
-  r"|graph_editor\.(edit|match|reroute|select|subgraph|transform|util)"
-  r"|layers\.summaries|lookup\.lookup_ops|predictor\.(\w+_)?predictor\w*"
-  r"|slim\.nets|summary\.summary|tfprof\.tfprof_logger"
   r"|tensorboard\.plugins(\.projector(\.projector_config_pb2)?)?"
 )
-
-
-def list_contrib_names(module: str) -> Mapping[str, str]:
-  """Returns name -> target for the names of a module of `tf.contrib`.
-
-  The name "*" stands for those of other modules: see `list_star_homes`.
-
-  Args:
-    module: A module right below `tf.contrib`, such as "layers". The modules
-      below it have its names, too: programs import names from both.
-  """
-  return TABLE.names.get(f"{CONTRIB}.{module}", {})
 
 
 @functools.cache
@@ -637,12 +627,11 @@ def is_contrib_module(path: str) -> bool:
       all modules two or three levels below a folder `python`.
   """
   top, _, below = path.partition(".")
-  known = top in _EMPTY or any(
-    f"{name}.".startswith(f"{CONTRIB}.{top}.")
-    for name in (*TABLE.names, *TABLE.modules)
-  )
-  is_listed = not below or f"{CONTRIB}.{path}" in TABLE.modules
-  return known and (is_listed or _BELOW.fullmatch(path) is not None)
+  start = f"{CONTRIB}.{top}."
+  if not any(f"{name}.".startswith(start) for name in TABLE.names):
+    return False
+  is_listed = not below or f"{CONTRIB}.{path}" in TABLE.names
+  return is_listed or _BELOW.fullmatch(path) is not None
 
 
 def list_star_homes(names: Mapping[str, str]) -> list[str]:
