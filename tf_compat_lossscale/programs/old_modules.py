@@ -64,34 +64,23 @@ class TargetError(ImportError):
   """An error for a target that this TensorFlow lacks; says what to do."""
 
 
-def load(target: str) -> Any:
-  """Returns the module, class, function or constant that a target names.
-
-  Raises:
-    TargetError: There is no such thing in this installation.
-  """
-  *choices, last = target.split(" or ")
-  for choice in choices:
-    try:
-      return _load_one(choice)
-    except TargetError:
-      continue
-  return _load_one(last)
-
-
 def expand(target: str) -> str:
-  """Returns the full name that a choice of a target means."""
+  """Returns the full name that a target means."""
   first, dot, rest = target.partition(".")
   if first == "keras2":
     return f"{which_keras.find_keras_2()}{dot}{rest}"
   return f"{_SHORT.get(first, first)}{dot}{rest}"
 
 
-def _load_one(target: str) -> Any:
-  """Imports modules as far as there are any, then reads attributes.
+def load(target: str) -> Any:
+  """Returns the module, class, function or constant that a target names.
 
-  In the public namespace, there are attributes alone: an import would load a
-  module a second time, by another name.
+  This imports modules as far as there are any, then reads attributes. In the
+  public namespace, there are attributes alone: an import would load a module a
+  second time, by another name.
+
+  Raises:
+    TargetError: There is no such thing in this installation.
   """
   if target.partition(".")[0] == "est":
     reason = missing_names.explain("tensorflow.estimator")

@@ -28,7 +28,7 @@ can be imported.
 Several modules may share a line: `keras old_keras = tf.keras`.
 
 A target, such as `tf.data.Dataset`, begins with one of these, or is a full
-name; `A or B` is A, or B if this TensorFlow has no A:
+name:
 
     tf      tensorflow.compat.v1
     py      tensorflow.python
@@ -85,11 +85,11 @@ class Table(NamedTuple):
       if line.startswith(" "):
         for each in right.split():
           name, _, new = each.partition("=")
-          target = " or ".join(f"{x}.{new or name}" for x in left.split(" or "))
+          target = left if name == "*" else f"{left}.{new or name}"
           for module in modules:
             names = self.names[module]
-            stars = f"{names[name]} or " if name == "*" in names else ""
-            names[name] = f"{stars}{target}"
+            before = names.get(name, "") if name == "*" else ""
+            names[name] = f"{before} {target}".strip()
         continue
       old, _, target = left.partition(" = ")
       modules = [f"{root}.{each}" for each in old.split()]
@@ -296,10 +296,9 @@ distribute
     get_loss_reduction
     get_replica_context get_strategy has_strategy in_cross_replica_context
     DistributionStrategy=Strategy
-  py.distribute.distribute_lib or
-    py.distribute.distribution_strategy_context:
-    get_cross_replica_context get_distribution_strategy
-    has_distribution_strategy require_replica_context
+  py.distribute.distribute_lib: require_replica_context
+  py.distribute.distribution_strategy_context: get_cross_replica_context
+    get_distribution_strategy has_distribution_strategy
   py.distribute.step_fn: StandardInputStep
     StandardSingleLossStep Step
   tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
@@ -636,4 +635,4 @@ def is_contrib_module(path: str) -> bool:
 
 def list_star_homes(names: Mapping[str, str]) -> list[str]:
   """Returns the modules whose names a module has, too."""
-  return re.findall(r"([\w.]+)\.\*", names.get("*", ""))
+  return names.get("*", "").split()
