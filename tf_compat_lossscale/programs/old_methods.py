@@ -246,10 +246,5 @@ def allow_changes(real: types.ModuleType) -> None:
     real: TensorFlow, of either namespace.
   """
   dataset = real.compat.v2.data.Dataset
-  method = dataset.options
-
-  @functools.wraps(method)
-  def options(self: Any) -> Any:
-    return _copy_options(method(self))
-
-  dataset.options = options
+  own = dataset.options
+  dataset.options = functools.wraps(own)(lambda self: _copy_options(own(self)))
