@@ -75,6 +75,7 @@ _ELSEWHERE = {
   "gan": "tensorflow_gan",
   "kfac": "the package kfac",
   "saved_model session_bundle": "tf.compat.v1.saved_model",
+  "tensorboard": "the package tensorboard",
 }
 # Module of `tf.contrib`, or a name in it -> what to do.
 _HINTS = {

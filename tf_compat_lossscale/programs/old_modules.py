@@ -145,9 +145,8 @@ def make_module(name: str) -> types.ModuleType | None:
 @functools.cache
 def _make_from_table(name: str) -> types.ModuleType | None:
   """Does what `make_module` does, for a module that `tables` knows or not."""
-  target, reason = tables.TABLE.find_module(name), ""
-  module = None
-  if target is not None and expand(target) != name:
+  target, reason = tables.TABLE.find_module(name) or "", ""
+  if target and expand(target) != name:
     if target.startswith("keras2.") and which_keras.is_keras_3():
       reason = missing_names.explain_keras_2(name)
       raise ModuleNotFoundError(reason, name=name)
@@ -156,11 +155,13 @@ def _make_from_table(name: str) -> types.ModuleType | None:
     except TargetError as error:
       if error.name:  # A package that is not installed.
         raise ModuleNotFoundError(str(error), name=error.name) from None
-      reason = str(error)
-  if module is not None:
-    return module
+      module, reason = None, str(error)
+    if module is not None:
+      return module
   path = name.removeprefix(f"{tables.CONTRIB}.")
   is_served = path != name and tables.is_contrib_module(path)
+  if reason and not target.startswith("py."):
+    is_served = False  # Its parent is a module of today, which has none.
   if is_served and not missing_names.find_install_command(path.split(".")[0]):
     return _ContribModule(path, reason)
   advice = missing_names.explain(name, reason)
