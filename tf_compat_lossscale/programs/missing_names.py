@@ -36,15 +36,13 @@ COMPANIONS = {
   "tf_keras": " (tf.keras is Keras 3 since TensorFlow 2.16)",
   "tf_slim": "",
 }
-_ASCEND = (
-  "it exists for Ascend's NPUs alone, and its managers and optimizers of loss "
-  "scales are those of tf.contrib.mixed_precision"
-)
 # Module -> what to do.
 _GONE = {
-  "hccl": _ASCEND,
-  "npu_bridge": _ASCEND,
-  "npu_device": _ASCEND,
+  **dict.fromkeys(
+    ("hccl", "npu_bridge", "npu_device"),
+    "it exists for Ascend's NPUs alone, and its managers and optimizers of "
+    "loss scales are those of tf.contrib.mixed_precision",
+  ),
   "tensorflow.tools.graph_transforms": (
     "TensorFlow 2 has no Graph Transform Tool: use tf.lite or "
     "tf.compat.v1.graph_util to change a GraphDef"

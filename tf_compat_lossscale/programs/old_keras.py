@@ -36,8 +36,6 @@ LEGACY, NEW = "legacy", "new"
 
 # Keras exports its optimizers from several modules.
 _OPTIMIZERS = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers")
-# Functions that find a class by its name.
-_FINDERS = ("get", "deserialize")
 
 _ROOT = tables.PRIVATE_KERAS
 _STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
@@ -252,13 +250,12 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
           self._log.set(module, each, value)
     elif name != f"{which_keras.find_keras_2()}.optimizers":
       return  # This is Keras 3, or another package's module.
-    for each in _FINDERS:
-      if each in names:
-        find = names[each]
-        # A module that has just loaded may have copied a function of ours.
-        if not self._log.has_set(find):
-          find = _find_legacy(find)
-        self._log.set(module, each, find)
+    for each in names.keys() & {"get", "deserialize"}:
+      find = names[each]
+      # A module that has just loaded may have copied a function of ours.
+      if not self._log.has_set(find):
+        find = _find_legacy(find)
+      self._log.set(module, each, find)
 
 
 def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:

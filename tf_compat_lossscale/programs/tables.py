@@ -94,9 +94,10 @@ class Table(NamedTuple):
       old, _, target = left.partition(" = ")
       modules = [f"{root}.{each}" for each in old.split()]
       for module in modules:
-        self.names.setdefault(module, {})
         if target:
           self.modules[module] = target
+        else:
+          self.names.setdefault(module, {})
 
 
 TABLE = Table({}, {})
@@ -626,10 +627,10 @@ def is_contrib_module(path: str) -> bool:
       all modules two or three levels below a folder `python`.
   """
   top, _, below = path.partition(".")
-  start = f"{CONTRIB}.{top}."
-  if not any(f"{name}.".startswith(start) for name in TABLE.names):
+  start, rows = f"{CONTRIB}.{top}.", (*TABLE.names, *TABLE.modules)
+  if not any(f"{name}.".startswith(start) for name in rows):
     return False
-  is_listed = not below or f"{CONTRIB}.{path}" in TABLE.names
+  is_listed = not below or f"{CONTRIB}.{path}" in rows
   return is_listed or _BELOW.fullmatch(path) is not None
 
 
