@@ -11,7 +11,6 @@ import _collections_abc  # What Python itself loads at start.
 from collections.abc import Callable
 import functools
 import importlib
-import math
 import re
 import types
 from typing import Any
@@ -137,6 +136,7 @@ def _make_others(np: Any) -> dict[str, Any]:
   """Returns the names of NumPy that are values of their own."""
   import ast  # Not at the start of each process.
   import inspect
+  import math
 
   def disp(mesg: Any, device: Any = None, linefeed: bool = True) -> None:
     print(mesg, file=device, end="\n" if linefeed else "")
