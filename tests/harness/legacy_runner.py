@@ -26,7 +26,6 @@ from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import program_files
 
 OTHER_KERAS = 87
-_PROGRAMS = "tf_compat_lossscale.programs"
 _KERAS = "TF_USE_LEGACY_KERAS"
 _OPTIONS = {
   "--tf1": {"tensorflow": 1},
@@ -100,9 +99,6 @@ def main():
   sys.meta_path.insert(0, _LoadedTensorFlow(keras))
   if not plain:
     importlib.import_module("sitecustomize")
-    # NumPy is loaded already, too, so that nothing waits for its import.
-    numpy_names = importlib.import_module(f"{_PROGRAMS}.numpy_names")
-    numpy_names.add_names(sys.modules["numpy"])
   sys.argv = args[is_module:]
   sys.path.insert(0, folder)
   if is_module:

@@ -90,7 +90,7 @@ class File:
   def has_names_of_compat_v1(self) -> bool:
     """Whether it has names of TensorFlow 1 in `tensorflow.compat.v1`."""
     return any(
-      tensorflow_names.find_tensorflow_1_name(name.removeprefix(f"{_V1}."))
+      tensorflow_names.find_name(name.removeprefix(f"{_V1}."), 1)
       for name in self.names.splitlines()
       if name.startswith(f"{_V1}.") and not _START_CALLS.search(name)
     )

@@ -8,11 +8,9 @@ is not imported: its files tell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 import functools
-import glob
 import importlib.util
-import os
 import re
 import sys
 from typing import NamedTuple
@@ -38,15 +36,13 @@ COMPANIONS = {
   "tf_keras": " (tf.keras is Keras 3 since TensorFlow 2.16)",
   "tf_slim": "",
 }
-_ASCEND = (
-  "it exists for Ascend's NPUs alone, and its managers and optimizers of loss "
-  "scales are those of tf.contrib.mixed_precision"
-)
 # Module -> what to do.
 _GONE = {
-  "hccl": _ASCEND,
-  "npu_bridge": _ASCEND,
-  "npu_device": _ASCEND,
+  **dict.fromkeys(
+    ("hccl", "npu_bridge", "npu_device"),
+    "it exists for Ascend's NPUs alone, and its managers and optimizers of "
+    "loss scales are those of tf.contrib.mixed_precision",
+  ),
   "tensorflow.tools.graph_transforms": (
     "TensorFlow 2 has no Graph Transform Tool: use tf.lite or "
     "tf.compat.v1.graph_util to change a GraphDef"
@@ -68,16 +64,24 @@ _CONTRIB_PACKAGES = {
   "tensorboard": "tensorboard",
 }
 
-_OWN_RULE = (
-  "Use an optimizer of tf.compat.v1.train, or write the rule as a subclass of "
-  "tf.compat.v1.train.Optimizer."
-)
+# Modules of `tf.contrib` -> what has their names.
+_ELSEWHERE = {
+  "bayesflow": "tensorflow_probability",
+  "boosted_trees tensor_forest": "tensorflow_decision_forests",
+  "cloud ffmpeg hadoop ignite kafka kinesis": "tensorflow_io",
+  "constrained_optimization": "tensorflow_constrained_optimization",
+  "gan": "tensorflow_gan",
+  "kfac": "the package kfac",
+  "saved_model session_bundle": "tf.compat.v1.saved_model",
+  "tensorboard": "the package tensorboard",
+}
 # Module of `tf.contrib`, or a name in it -> what to do.
 _HINTS = {
-  "bayesflow": "Use tensorflow_probability.",
-  "boosted_trees": "Use tensorflow_decision_forests.",
-  "cloud": "Use tensorflow_io.",
-  "constrained_optimization": "Use tensorflow_constrained_optimization.",
+  **{
+    module: f"Use {other}."
+    for modules, other in _ELSEWHERE.items()
+    for module in modules.split()
+  },
   "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
   "distributions": "Use tensorflow_probability.distributions.",
   "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
@@ -92,14 +96,7 @@ _HINTS = {
   "data.sliding_window_batch": "Use the dataset's window and flat_map.",
   "distribute.TPUStrategy": "Use tf.distribute.TPUStrategy.",
   "estimator": "Use tf.estimator.",
-  "ffmpeg": "Use tensorflow_io.audio.",
-  "gan": "Use tensorflow_gan.",
-  "hadoop": "Use tensorflow_io.",
-  "ignite": "Use tensorflow_io.",
   "integrate": "Use tensorflow_probability.math.ode.",
-  "kafka": "Use tensorflow_io.",
-  "kfac": "Use the package kfac.",
-  "kinesis": "Use tensorflow_io.",
   "lite": "Use tf.lite.",
   "mixed_precision": "Use tf_compat_lossscale.contrib.",
   "model_pruning": "Use tensorflow_model_optimization.sparsity.",
@@ -123,7 +120,6 @@ _HINTS = {
   "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
   "opt": "Use an optimizer of tf.compat.v1.train.",
   "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",
-  "opt.AddSignOptimizer": _OWN_RULE,
   "opt.MomentumWOptimizer": (
     "Use tf.contrib.opt.extend_with_decoupled_weight_decay("
     'tf.train.MomentumOptimizer) with name="MomentumW".'
@@ -132,7 +128,6 @@ _HINTS = {
     "Call apply_gradients in a tf.cond that asks whether a gradient is not 0."
   ),
   "opt.NadamOptimizer": "Use tf.keras.optimizers.Nadam.",
-  "opt.PowerSignOptimizer": _OWN_RULE,
   "opt.VariableClippingOptimizer": (
     "Give tf.compat.v1.get_variable a constraint, such as "
     "tf.keras.constraints.MaxNorm."
@@ -146,12 +141,8 @@ _HINTS = {
     "Use tf.compat.v1.nn.dynamic_rnn and bidirectional_dynamic_rnn, and "
     "compare losses: their numbers may differ."
   ),
-  "saved_model": "Use tf.compat.v1.saved_model.",
   "seq2seq": "Up to TensorFlow 2.15, tensorflow_addons.seq2seq has it.",
-  "session_bundle": "Use tf.compat.v1.saved_model.",
   "sparsemax": "Write it by tf.sort and tf.cumsum, as arXiv 1602.02068 does.",
-  "tensor_forest": "Use tensorflow_decision_forests.",
-  "tensorboard": "Use the package tensorboard.",
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
   "text": "Up to TensorFlow 2.15, tensorflow_addons.text has it.",
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
@@ -190,8 +181,7 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
     The line; None if nothing is known about the name.
   """
   if name in COMPANIONS:
-    command = _make_command(name)
-    return f"No module named {name!r}{COMPANIONS[name]}: {command}"
+    return f"No module named {name!r}{COMPANIONS[name]}: {_make_command(name)}"
   if name == f"{_ROOT}estimator":
     return _explain_estimator()
   if name.startswith(_CONTRIB):
@@ -202,12 +192,7 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
   if not tensorflow or not name.startswith(_ROOT):
     return None
   path, other = name.removeprefix(_ROOT), 3 - tensorflow
-  has = (
-    tensorflow_names.find_tensorflow_1_name
-    if other == 1
-    else tensorflow_names.find_tensorflow_2_name
-  )
-  return has(path) and (
+  return tensorflow_names.find_name(path, other) and (
     f"TensorFlow {other} has tf.{path}: if the program is for TensorFlow "
     f"{other}, try tf-lossscale run --tf{other}"
   )
@@ -215,12 +200,10 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
 
 def explain_keras_2(name: str, keras: str = "tf.keras") -> str:
   """Returns the error for a name of Keras 2 if `keras` is Keras 3."""
-  release = which_keras.find_release()
-  command = install_commands.make_command("tf_keras", release)
   return (
     f"{name} is of Keras 2, and {keras} is Keras 3 here: set "
-    f"TF_USE_LEGACY_KERAS=1 and install tf_keras ({command}), or run the "
-    "program by `tf-lossscale run --keras2`."
+    f"TF_USE_LEGACY_KERAS=1 and install tf_keras ({_make_command('tf_keras')}),"
+    " or run the program by `tf-lossscale run --keras2`."
   )
 
 
@@ -228,26 +211,22 @@ def _explain_estimator() -> str | None:
   """Returns what to install for `tf.estimator`; None if it is installed."""
   if sys.modules.get(_ESTIMATOR):
     return None
-  command = install_commands.make_command(_ESTIMATOR, None)
-  if importlib.util.find_spec(_ESTIMATOR) is None:
-    return (
-      "tf.estimator was removed in TensorFlow 2.16, and the package "
-      f"tensorflow-estimator has it: {command}"
-    )
-  from importlib import metadata  # Seldom needed.
+  reason = "went with TensorFlow 2.16, and tensorflow-estimator has it"
+  if importlib.util.find_spec(_ESTIMATOR) is not None:
+    from importlib import metadata  # Seldom needed.
 
-  try:
-    version = metadata.version(_ESTIMATOR)
-  except metadata.PackageNotFoundError:
-    return None  # A build that pip has not installed.
-  # Up to TensorFlow 2.15, each release has an Estimator of its own.
-  needed = min((2, 15), which_keras.find_release() or (2, 15))
-  if tuple(int(part) for part in version.split(".")[:2]) >= needed:
-    return None
-  return (
-    "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
-    f"{version}: {command}"
-  )
+    try:
+      version = metadata.version(_ESTIMATOR)
+    except metadata.PackageNotFoundError:
+      return None  # A build that pip has not installed.
+    # Up to TensorFlow 2.15, each release has an Estimator of its own.
+    needed = min((2, 15), which_keras.find_release() or (2, 15))
+    if tuple(int(part) for part in version.split(".")[:2]) >= needed:
+      return None
+    reason = (
+      f"needs tensorflow-estimator 2.15 on this TensorFlow, not {version}"
+    )
+  return f"tf.estimator {reason}: {_make_command(_ESTIMATOR)}"
 
 
 def _explain_contrib(path: str, reason: str) -> str:
@@ -323,8 +302,7 @@ def _find(
   if first == "estimator":
     if release is not None and release < WITHOUT_ESTIMATOR:
       return None
-    command = install_commands.make_command(_ESTIMATOR, None)
-    command = command if _explain_estimator() else ""
+    command = _make_command(_ESTIMATOR) if _explain_estimator() else ""
     return Absence("tf.estimator", True, "", command)
   if name.startswith(f"{_PRIVATE}."):
     return _find_private(name)
@@ -352,68 +330,46 @@ def _find_in_contrib(path: str) -> Absence:
   command = find_install_command(top)
   if command:
     return Absence(shown, True, "", command)
-  names = tables.list_contrib_names(top)
-  homes = tables.list_star_homes(names)
+  names = tables.TABLE.names.get(_CONTRIB + top, {})
+  packages = [x.partition(".")[0] for x in tables.list_star_homes(names)]
   start = top
   for part in ("", *parts):
     start = f"{start}.{part}".rstrip(".")
-    if (part and (part in names or _is_in_any(homes, part))) or (
+    if (part and _has(names, part)) or (
       tables.TABLE.find_module(_CONTRIB + start)
     ):
       return Absence(shown, True)
     if not tables.is_contrib_module(start):
-      absent = [x for x in homes if is_missing(x.partition(".")[0])]
+      absent = [_make_command(x) for x in packages if is_missing(x)]
       if absent and parts:  # A package that is not here may have the name.
-        command = _make_command(absent[0].partition(".")[0])
-        return Absence(shown, True, "", command)
+        return Absence(shown, True, "", absent[0])
       hint = explain(_CONTRIB + start) or ""
       return Absence(f"tf.contrib.{start}", hint=hint)
   return Absence(shown, True)
 
 
-def _is_in_any(homes: Sequence[str], name: str) -> bool:
-  """Returns whether one of some modules may have a name."""
-  for home in homes:
-    package, *path = home.split(".")
-    if package != "tf_slim" or not path:
-      return True
-    folder = which_keras.find_folder(package)
-    if folder is None:
-      continue
-    base = os.path.join(folder, *path)
-    files = glob.glob(f"{base}.py") + glob.glob(os.path.join(base, "*.py"))
-    if any(re.search(rf"\b{name}\b", _read(file)) for file in files):
-      return True
-  return False
+def _has(names: Mapping[str, str], name: str) -> bool:
+  """Returns whether a module that the table gives some names may have one."""
+  return name in names or any(
+    _has(tables.TABLE.names[home], name)
+    if home in tables.TABLE.names
+    else tensorflow_names.may_have(home, name)
+    for home in tables.list_star_homes(names)
+  )
 
 
 def _find_private(name: str) -> Absence | None:
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
     return Absence(tables.PRIVATE_KERAS, True)
   module, last = name, ""
-  while (spec := which_keras.find_spec(module)) is None:
+  while which_keras.find_spec(module) is None:
     if tables.TABLE.find_module(module):
       return Absence(module, True)
     module, _, last = module.rpartition(".")
     if not module:
       return None  # TensorFlow is not installed.
-  if last and last in tables.TABLE.names.get(module, ()):
+  if last in tables.TABLE.names.get(module, ()):
     return Absence(f"{module}.{last}", True)
-  if not last or _may_have(spec.origin or "", last):
+  if not last or tensorflow_names.may_have(module, last):
     return None
   return Absence(f"{module}.{last}")
-
-
-@functools.lru_cache(256)
-def _read(path: str) -> str:
-  with open(path, encoding="utf-8") as file:
-    return file.read()
-
-
-def _may_have(path: str, name: str) -> bool:
-  """Returns whether a module may have a name: its text has the word."""
-  if not path.endswith(".py"):  # A folder, or a compiled module.
-    return True
-  stars = r"^from \S+ import \*"
-  text = _read(path)
-  return bool(re.search(rf"{stars}|\b{re.escape(name)}\b", text, re.MULTILINE))

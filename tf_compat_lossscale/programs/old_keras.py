@@ -36,40 +36,10 @@ LEGACY, NEW = "legacy", "new"
 
 # Keras exports its optimizers from several modules.
 _OPTIMIZERS = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers")
-# The class names; the base class of them all is `Optimizer`.
-_OPTIMIZER_CLASSES = (
-  "Adadelta",
-  "Adagrad",
-  "Adam",
-  "Adamax",
-  "Ftrl",
-  "Nadam",
-  "Optimizer",
-  "RMSprop",
-  "SGD",
-)
-# Functions that find a class by its name.
-_FINDERS = ("get", "deserialize")
 
 _ROOT = tables.PRIVATE_KERAS
 _STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
-# A module that had modules below it, and is none that can have some in 2.12.
-_BACKEND = "keras.backend"
 _PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
-_ENGINE = (
-  *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
-  *("engine.sequential", "engine.training"),
-)
-# Further modules of Keras 2 that have names of a module.
-_ALSO = {
-  "engine": _ENGINE,
-  "engine.topology": _ENGINE,
-  "layers.convolutional": ("layers.convolutional.base_conv",),
-  "layers.normalization": ("layers.normalization.batch_normalization",),
-  "metrics": ("metrics.base_metric",),
-  "utils.generic_utils": ("saving.legacy.serialization",),
-  "utils.tf_utils": ("utils.control_flow_util",),
-}
 # Up to TensorFlow 1.8 all modules were below `_impl.keras`, and up to 2.3 those
 # of mixed precision below `experimental`.
 _FORMERLY = re.compile(
@@ -92,15 +62,9 @@ class StandaloneKeras(import_hooks.ImportWatcher):
     if which_keras.means_keras_3() or (_is_apart() and is_other):
       return
     self.start()
-    if _BACKEND in sys.modules:
-      self.after_load(_BACKEND, sys.modules[_BACKEND])
 
   def watches(self, name: str) -> bool:
     return _STANDALONE.match(name) is not None
-
-  def after_load(self, name: str, module: types.ModuleType) -> None:
-    if name == _BACKEND and not hasattr(module, "__path__"):
-      self._log.set(module, "__path__", [])
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     if not _is_apart() or name.startswith("tf_"):
@@ -112,7 +76,7 @@ class StandaloneKeras(import_hooks.ImportWatcher):
 
   def _import(self, name: str, other: str) -> types.ModuleType | None:
     """Returns a module, by its other name; None if there is none."""
-    module = _import(other)
+    module = old_modules.try_import(other)
     return None if module is None else self._log.supply(name, module)
 
 
@@ -159,50 +123,54 @@ class PrivateKeras(import_hooks.ImportWatcher):
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     """Returns a module if there is or was a private module of its name."""
-    if name not in self._copy and not _has_module(name[len(_ROOT) + 1 :]):
+    if name not in self._copy and not _has_module(name):
       return None
     return self._make(name)
 
   def _make(self, name: str) -> types.ModuleType:
     """Returns what stands for a module of the copy."""
-    if name not in self._modules:
+    if name in self._modules:
+      return self._modules[name]
+    old, new = _find_names(name)
+    names = dict(tables.KERAS.names.get(old, {}))
+    stars = tables.list_star_homes(names)
+    names.pop("*", "")
 
-      def load(member: str) -> Any:
-        if member == "__all__":
-          return list_names()
-        if member.startswith("__"):
-          return patching.ABSENT
-        if self.replace_module(f"{name}.{member}"):
-          return importlib.import_module(f"{name}.{member}")
-        for home in self._list_homes(name):
-          value = getattr(home, member, patching.ABSENT)
-          if value is not patching.ABSENT:
-            return value
+    def list_homes() -> Iterator[Any]:
+      """Yields the modules that may have the other names, the best first."""
+      public = _find_public(old)
+      if old == f"{_ROOT}.optimizers":  # Its classes may be the legacy ones.
+        yield public
+      for home in (new, *map(old_modules.expand, stars)):
+        module = old_modules.try_import(home)
+        # `StandaloneKeras` may give this very module for what Keras 2 lacks.
+        if not isinstance(module, (old_modules.LazyModule, type(None))):
+          yield module
+      yield public
+      if name in self._copy:
+        yield self._copy[name]
+
+    def load(member: str) -> Any:
+      if member == "__all__":
+        return list_names()
+      if member in names:
+        return old_modules.load(names[member])
+      if member.startswith("__"):
         return patching.ABSENT
+      if self.replace_module(f"{name}.{member}"):
+        return importlib.import_module(f"{name}.{member}")
+      homes = (home for home in list_homes() if hasattr(home, member))
+      return getattr(next(homes, None), member, patching.ABSENT)
 
-      def list_names() -> list[str]:
-        home = next(self._list_homes(name))
-        names = getattr(home, "__all__", None) or dir(home)
-        return sorted(each for each in names if not each.startswith("_"))
+    def list_names() -> list[str]:
+      if names:
+        return sorted(names)
+      home = next(list_homes())
+      found = getattr(home, "__all__", None) or dir(home)
+      return sorted(each for each in found if not each.startswith("_"))
 
-      self._modules[name] = old_modules.LazyModule(name, load, list_names)
+    self._modules[name] = old_modules.LazyModule(name, load, list_names)
     return self._modules[name]
-
-  def _list_homes(self, name: str) -> Iterator[Any]:
-    """Yields the modules that may have the names of one, the best first."""
-    yield from _find_homes(name[len(_ROOT) + 1 :])
-    if name in self._copy:
-      yield self._copy[name]
-
-
-def _import(name: str) -> types.ModuleType | None:
-  """Imports a module; returns None if there is none."""
-  try:
-    return importlib.import_module(name)
-  except ModuleNotFoundError as error:
-    if not name.startswith(error.name or "?"):
-      raise
-    return None
 
 
 def _is_apart() -> bool:
@@ -211,45 +179,29 @@ def _is_apart() -> bool:
 
 
 @functools.cache
-def _has_module(path: str) -> bool:
+def _has_module(name: str) -> bool:
   """Returns whether Keras 2 has what was a private module of Keras."""
-  path = _FORMERLY.sub("", path)
-  new = f"{which_keras.find_keras_2()}.{path}".rstrip(".")
-  old = f"{_ROOT}.{path}"
-  known = old in tables.KERAS.names or old in tables.KERAS.modules
-  return known or which_keras.find_spec(new) is not None
+  old, new = _find_names(name)
+  return old in tables.KERAS.names or which_keras.find_spec(new) is not None
 
 
-def _find_homes(path: str) -> Iterator[Any]:
-  """Yields the modules of Keras 2 that may have the names of a private one.
+def _find_names(name: str) -> tuple[str, str]:
+  """Returns a private module's name in the table, and that of its new home."""
+  path = _FORMERLY.sub("", name[len(_ROOT) + 1 :])
+  old = f"{_ROOT}.{path}".rstrip(".")
+  target = tables.KERAS.find_module(old) or f"keras2{old.removeprefix(_ROOT)}"
+  return old, old_modules.expand(target)
 
-  Args:
-    path: The private module's name below `tensorflow.python.keras`.
 
-  Yields:
-    The modules, the best first.
-  """
-  path = _FORMERLY.sub("", path)
+def _find_public(old: str) -> Any:
+  """Returns the public module that is nearest to a private one."""
   public = importlib.import_module("tensorflow").keras
-  for part in filter(None, path.split(".")):
+  for part in old.removeprefix(_ROOT).split(".")[1:]:
     inner = getattr(public, part, None)
     if not isinstance(inner, types.ModuleType):
       break
     public = inner
-  if path == "optimizers":  # Its classes may be the legacy ones.
-    yield public
-  old = f"{_ROOT}.{path}".rstrip(".")
-  names = tables.KERAS.names.get(old, {})
-  if names:
-    loaded = {name: old_modules.load(to) for name, to in names.items()}
-    yield types.SimpleNamespace(**loaded)
-  target = tables.KERAS.find_module(old) or f"keras2.{path}"
-  for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
-    module = _import(old_modules.expand(home).rstrip("."))
-    # `StandaloneKeras` may give this very module for what Keras 2 lacks.
-    if not isinstance(module, (old_modules.LazyModule, type(None))):
-      yield module
-  yield public
+  return public
 
 
 def check(choice: str | None) -> None:
@@ -290,29 +242,20 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
     return _OPTIMIZERS.fullmatch(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
-    del name
     names = vars(module)
-    legacy, finder = names.get(LEGACY), names.get("get")
+    legacy = names.get(LEGACY)
     if hasattr(getattr(legacy, "Optimizer", None), "get_slot"):
-      for each in _OPTIMIZER_CLASSES:
-        value = getattr(legacy, each)
-        if names.get(each, value) is not value:
+      for each, value in vars(legacy).items():
+        if isinstance(value, type) and names.get(each, value) is not value:
           self._log.set(module, each, value)
-    elif "use_legacy_optimizer" not in _list_words(finder):
+    elif name != f"{which_keras.find_keras_2()}.optimizers":
       return  # This is Keras 3, or another package's module.
-    for each in _FINDERS:
-      if each in names:
-        find = names[each]
-        # A module that has just loaded may have copied a function of ours.
-        if not self._log.has_set(find):
-          find = _find_legacy(find)
-        self._log.set(module, each, find)
-
-
-def _list_words(function: Any) -> tuple[Any, ...]:
-  """Returns the names and constants in a function's code."""
-  code = getattr(function, "__code__", None)
-  return (*code.co_consts, *code.co_varnames) if code is not None else ()
+    for each in names.keys() & {"get", "deserialize"}:
+      find = names[each]
+      # A module that has just loaded may have copied a function of ours.
+      if not self._log.has_set(find):
+        find = _find_legacy(find)
+      self._log.set(module, each, find)
 
 
 def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:

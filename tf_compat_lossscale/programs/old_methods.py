@@ -4,7 +4,7 @@
 `install` sets them when the module of their class has loaded.
 
 Options of `tf.data` that moved are set in their new place. Options that do
-nothing any more are accepted, and one line says so. Other names are still
+nothing there any more are accepted, and one line says so. Other names are still
 errors. TensorFlow 1 made `Dataset.options()` anew at each call, so that
 programs changed them and passed them to `with_options`. Since 2.5 that is an
 error.
@@ -27,21 +27,14 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import missing_names
 
-_OPTIMIZATION = "experimental_optimization"
-_DISTRIBUTE = "experimental_distribute"
-_FUSIONS = (
-  "filter_fusion map_and_batch_fusion map_and_filter_fusion map_fusion "
-  "noop_elimination parallel_batch shuffle_and_repeat_fusion"
-)
-
 # Class of options -> its options that do nothing any more.
 _DROPPED = {
   "Options": "experimental_hoist_random_uniform experimental_stats "
   "experimental_latency_all_edges experimental_map_vectorization "
   "experimental_numa_aware experimental_stateful_whitelist",
-  "OptimizationOptions": "autotune_algorithm autotune_buffers "
-  "filter_with_random_uniform_fusion hoist_random_uniform map_vectorization "
-  "reorder_data_discarding_ops",
+  "OptimizationOptions": "autotune autotune_algorithm autotune_buffers "
+  "autotune_cpu_budget autotune_ram_budget filter_with_random_uniform_fusion "
+  "hoist_random_uniform map_vectorization reorder_data_discarding_ops",
 }
 # An option that does nothing, and is an object -> the options in it.
 _NESTED = {
@@ -49,17 +42,11 @@ _NESTED = {
   "transformation_latency",
   "map_vectorization": "enabled use_choose_fastest",
 }
-# (attribute of the options, option) -> the attribute and the option that it is
-# today. The attribute "" is the options themselves.
-_MOVED = {
-  ("", "experimental_autotune"): ("autotune", "enabled"),
-  (_OPTIMIZATION, "autotune"): ("autotune", "enabled"),
-  (_OPTIMIZATION, "autotune_cpu_budget"): ("autotune", "cpu_budget"),
-  (_OPTIMIZATION, "autotune_ram_budget"): ("autotune", "ram_budget"),
-  (_DISTRIBUTE, "auto_shard"): (_DISTRIBUTE, "auto_shard_policy"),
-  **{("", f"experimental_{x}"): (_OPTIMIZATION, x) for x in _FUSIONS.split()},
-}
-_WAITING = "_tf_compat_lossscale_waiting"  # An attribute of a part.
+# Options of `experimental_optimization` that `Options` had as `experimental_…`.
+_MOVED = (
+  "filter_fusion map_and_batch_fusion map_and_filter_fusion map_fusion "
+  "noop_elimination parallel_batch shuffle_and_repeat_fusion"
+)
 _said: list[str] = []
 
 _Change = tuple[Any, str, Any]
@@ -88,31 +75,27 @@ def list_changes(name: str, module: Any) -> Iterator[_Change]:
     return
   elif match[1] == "backend":
     _seed_keras()
+    if not hasattr(module, "__path__"):  # For `backend.tensorflow_backend`.
+      yield module, "__path__", []
   elif match[1] == "engine.sequential":
-    for method in (_predict_classes, _predict_proba):
-      name = method.__name__[1:]
-      if not hasattr(module.Sequential, name):
-        yield module.Sequential, name, method
+    if not hasattr(module.Sequential, "predict_classes"):
+      yield module.Sequential, "predict_classes", _predict_classes
+      yield module.Sequential, "predict_proba", _predict_proba
   elif not hasattr(module.Policy, "should_cast_variables"):
-    yield module.Policy, "should_cast_variables", property(_casts_variables)
+    casts = property(lambda self: self.variable_dtype != self.compute_dtype)
+    yield module.Policy, "should_cast_variables", casts
 
 
 def _list_in_tensorflow(tensorflow: Any) -> Iterator[_Change]:
   v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2
   methods: dict[str, Callable[..., Any]] = {
-    "experimental_run_v2": (
-      lambda self, fn, args=(), kwargs=None, options=None: self.run(
-        fn, args, kwargs, options
-      )
+    "experimental_run_v2": _forward("run"),
+    "experimental_distribute_datasets_from_function": _forward(
+      "distribute_datasets_from_function"
     ),
     # What distributes a dataset copies it to the workers.
     "experimental_make_numpy_dataset": (
       lambda self, numpy_input: v2.data.Dataset.from_tensor_slices(numpy_input)
-    ),
-    "experimental_distribute_datasets_from_function": (
-      lambda self, dataset_fn, options=None: (
-        self.distribute_datasets_from_function(dataset_fn, options)
-      )
     ),
   }
   for strategy in (v1.distribute.Strategy, v2.distribute.Strategy):
@@ -121,9 +104,14 @@ def _list_in_tensorflow(tensorflow: Any) -> Iterator[_Change]:
         yield strategy, name, method
   yield from _list_options(v2)
   set_seed = _seed_keras_too(v2.random.set_seed)
-  for owner in {id(m): m for m in (tensorflow.random, v2.random)}.values():
+  for owner in (tensorflow.random, v2.random):
     if hasattr(owner, "set_seed"):  # TensorFlow 1 has none.
       yield owner, "set_seed", set_seed
+
+
+def _forward(name: str) -> Callable[..., Any]:
+  """Returns a method that calls the method of another name."""
+  return lambda self, *args, **kwargs: getattr(self, name)(*args, **kwargs)
 
 
 def _seed_keras_too(set_seed: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -162,13 +150,7 @@ def _predict_classes(
 def _predict_proba(
   self: Any, x: Any, batch_size: int = 32, verbose: int = 0
 ) -> Any:
-  """Returns what `predict` returns."""
   return self.predict(x, batch_size=batch_size, verbose=verbose)
-
-
-def _casts_variables(self: Any) -> bool:
-  """Whether layers cast their variables to the dtype that they compute in."""
-  return bool(self.variable_dtype != self.compute_dtype)
 
 
 def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:
@@ -185,7 +167,7 @@ def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _explain_tensorboard(self: Any, summary_api: str) -> None:
-  """The constructor of the error that `tf.summary` raises."""
+  """Constructs the error that `tf.summary` raises."""
   reason = missing_names.explain("tensorboard")
   self.error_message = f"{summary_api} needs TensorBoard. {reason}"
   Exception.__init__(self, self.error_message)
@@ -206,79 +188,54 @@ def _find_dropped(self: Any, name: str) -> Any:
   if not _said and os.environ.get(legacy_names.QUIET) != "1":
     print(
       f"tf_compat_lossscale: {name} of tf.data's {kind} does nothing: "
-      "TensorFlow has dropped it, and others of the kind",
+      "TensorFlow has dropped it there, and others of the kind",
       file=sys.stderr,
     )
   _said.append(name)
   if name not in _NESTED:
     return None
-  names = _NESTED[name].split()
-  value = type(name, (), {"__slots__": names})()
-  for each in names:
-    setattr(value, each, None)
+  value = types.SimpleNamespace(**dict.fromkeys(_NESTED[name].split()))
   object.__setattr__(self, name, value)
   return value
 
 
-def _make_option(part: str, name: str, real: Any) -> _Old:
-  key, (new_part, new_name) = f"_old_{name}", _MOVED[part, name]
-
-  def write(self: Any, value: Any) -> None:
-    object.__setattr__(self, key, value)
-    if name == "auto_shard" and value is not None:
-      policies = real.data.experimental.AutoShardPolicy
-      value = policies.AUTO if value else policies.OFF
-    if part == _OPTIMIZATION:  # It does not know the options around it.
-      vars(self).setdefault(_WAITING, {})[new_name] = value
-    else:
-      setattr(self if part else getattr(self, new_part), new_name, value)
-
-  return _Old(lambda self: vars(self).get(key), write)
-
-
-def _make_autotune(option: property) -> property:
-  """Returns the property `autotune`, which gets what waits in another part."""
-  read_own = option.fget
-  assert read_own is not None
-
-  def read(self: Any) -> Any:
-    autotune, part = read_own(self), getattr(self, _OPTIMIZATION)
-    waiting = vars(part).pop(_WAITING, {}) if part is not None else {}
-    for name, value in waiting.items():
-      setattr(autotune, name, value)
-    return autotune
-
-  return property(read, option.fset, doc=option.__doc__)
-
-
-def _list_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
-  """Yields (class, name, value) for what classes of options lack.
-
-  Args:
-    real: TensorFlow 2's namespace, `tensorflow.compat.v2`.
-  """
+def _list_options(real: types.ModuleType) -> Iterator[_Change]:
+  """Yields what `tensorflow.compat.v2` lacks in its classes of options."""
   options = real.data.Options
-  owners = {"": options}
-  for part in (_OPTIMIZATION, _DISTRIBUTE):
-    owners[part] = type(getattr(options(), part))
-  for owner in owners.values():
+  distribute = type(options().experimental_distribute)
+  for owner in (options, type(options().experimental_optimization)):
     yield owner, "__getattr__", _find_dropped
-  yield options, "autotune", _make_autotune(options.autotune)
-  for part, name in _MOVED:
-    if name not in vars(owners[part]):
-      yield owners[part], name, _make_option(part, name, real)
+  yield options, "experimental_autotune", _make_option("autotune", "enabled")
+  for name in _MOVED.split():
+    option = _make_option("experimental_optimization", name)
+    yield options, f"experimental_{name}", option
+  policies = real.data.experimental.AutoShardPolicy
+  yield distribute, "auto_shard", _make_auto_shard(policies)
+
+
+def _make_option(part: str, name: str) -> _Old:
+  return _Old(
+    lambda self: getattr(getattr(self, part), name),
+    lambda self, value: setattr(getattr(self, part), name, value),
+  )
+
+
+def _make_auto_shard(policies: Any) -> _Old:
+  def write(self: Any, value: bool) -> None:
+    self.auto_shard_policy = policies.AUTO if value else policies.OFF
+
+  return _Old(lambda self: self.auto_shard_policy != policies.OFF, write)
 
 
 def _copy_options(options: Any) -> Any:
   """Returns options of the same values, nested ones copied, too."""
   copy = type(options)()
-  base = type(options).__mro__[1]
   for name, option in vars(type(options)).items():
-    is_own = isinstance(option, property) and not isinstance(option, _Old)
-    value = getattr(options, name) if is_own else None
+    value = getattr(options, name) if type(option) is property else None
+    if isinstance(value, type(options).__mro__[1]):
+      value = _copy_options(value)
     if value is not None:
-      nested = isinstance(value, base) and base is not object
-      setattr(copy, name, _copy_options(value) if nested else value)
+      setattr(copy, name, value)
   return copy
 
 
@@ -289,10 +246,5 @@ def allow_changes(real: types.ModuleType) -> None:
     real: TensorFlow, of either namespace.
   """
   dataset = real.compat.v2.data.Dataset
-  method = dataset.options
-
-  @functools.wraps(method)
-  def options(self: Any) -> Any:
-    return _copy_options(method(self))
-
-  dataset.options = options
+  own = dataset.options
+  dataset.options = functools.wraps(own)(lambda self: _copy_options(own(self)))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the modules that stand for those which TensorFlow no longer has.
 
-There are four kinds: modules of the legacy names, which `_core/legacy_names`
-lists; modules of `tf.contrib` and private modules that moved, which `tables`
-lists; and modules of Keras 2 that tensorflow_addons imports from `keras`.
+There are three kinds: modules of the legacy names, which `_core/legacy_names`
+lists, modules of `tf.contrib`, and modules that moved. `tables` lists these.
 Members load when a program uses them.
 """
 
@@ -22,10 +21,6 @@ from tf_compat_lossscale._core.legacy_names import Place
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import tables
 
-_CONTRIB = "contrib."
-# tensorflow_addons imports modules of Keras 2 from `keras`, which is Keras 3
-# from TensorFlow 2.16 on. These modules are then those of tf_keras.
-_OF_ADDONS = "keras.src.engine"
 _SHORT = {
   "est": "tensorflow_estimator.python.estimator",
   "ours": "tf_compat_lossscale._core.tf",
@@ -49,9 +44,9 @@ class LazyModule(types.ModuleType):
 
     Args:
       name: The module's name.
-      load: A function that returns the value of a name, or ABSENT if it does
-        not know the name. It may raise an AttributeError that says what to do.
-      list_names: The function that `dir` calls.
+      load: Returns the value of a name, or ABSENT if it does not know the name.
+        It may raise an AttributeError that says what to do.
+      list_names: What `dir` calls.
     """
     super().__init__(name)
     self.__path__: list[str] = []
@@ -69,41 +64,31 @@ class TargetError(ImportError):
   """An error for a target that this TensorFlow lacks; says what to do."""
 
 
-def load(target: str) -> Any:
-  """Returns the module, class, function or constant that a target names.
-
-  Raises:
-    TargetError: There is no such thing in this installation.
-  """
-  *choices, last = target.split(" or ")
-  for choice in choices:
-    try:
-      return _load_one(choice)
-    except TargetError:
-      continue
-  return _load_one(last)
-
-
 def expand(target: str) -> str:
-  """Returns the full name that a choice of a target means."""
+  """Returns the full name that a target means."""
   first, dot, rest = target.partition(".")
   if first == "keras2":
     return f"{which_keras.find_keras_2()}{dot}{rest}"
   return f"{_SHORT.get(first, first)}{dot}{rest}"
 
 
-def _load_one(target: str) -> Any:
-  """Imports modules as far as there are any, then reads attributes.
+def load(target: str) -> Any:
+  """Returns the module, class, function or constant that a target names.
 
-  In the public namespace, attributes come first: an import there would load a
-  module a second time, by another name.
+  This imports modules as far as there are any, then reads attributes. In the
+  public namespace, there are attributes alone: an import would load a module a
+  second time, by another name.
+
+  Raises:
+    TargetError: There is no such thing in this installation.
   """
   if target.partition(".")[0] == "est":
     reason = missing_names.explain("tensorflow.estimator")
     if reason:
       raise TargetError(reason, name="tensorflow_estimator")
   full = expand(target)
-  done = _SHORT["tf"] if target.startswith("tf.") else full.partition(".")[0]
+  is_public = target.startswith("tf.")
+  done = _SHORT["tf"] if is_public else full.partition(".")[0]
   try:
     value = importlib.import_module(done)
   except ModuleNotFoundError as error:
@@ -111,36 +96,32 @@ def _load_one(target: str) -> Any:
   for part in filter(None, full.removeprefix(done).split(".")):
     done = f"{done}.{part}"
     try:
-      value = _find(value, part, done, target.startswith("tf."))
+      value = getattr(value, part) if is_public else _find(value, done)
     except ModuleNotFoundError:
       raise  # A module exists, and fails to import another.
     except (AttributeError, ImportError) as error:
       reason = str(error)
       if target.startswith(_ON_KERAS_2) or "Keras 3" in reason:
         reason = missing_names.explain_keras_2(target)
-      raise TargetError(f"{target} is not there: {reason}") from None
+      shown = target if is_public else full
+      raise TargetError(f"{shown} is not there: {reason}") from None
   return value
 
 
-def _find(owner: Any, part: str, name: str, is_public: bool) -> Any:
-  """Returns a member or a module of a module.
+def _find(owner: Any, name: str) -> Any:
+  """Returns the module of a name, or what has the name in its parent."""
+  module = try_import(name)
+  return module or getattr(owner, name.rpartition(".")[2])
 
-  Raises:
-    AttributeError: There is none.
-    ImportError: There is one that cannot be loaded.
-  """
-  if is_public:
-    try:
-      return getattr(owner, part)
-    except (AttributeError, ImportError):
-      pass
-  if isinstance(owner, types.ModuleType):
-    try:
-      return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-      if not (is_public or name.startswith(error.name or "?")):
-        raise
-  return getattr(owner, part)
+
+def try_import(name: str) -> types.ModuleType | None:
+  """Imports a module; returns None if there is none of that name."""
+  try:
+    return importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if not name.startswith(error.name or "?"):
+      raise  # The module fails to import another.
+    return None
 
 
 def make_module(name: str) -> types.ModuleType | None:
@@ -156,27 +137,61 @@ def make_module(name: str) -> types.ModuleType | None:
   if place in legacy_names.NAMES_IN or place in legacy_names.MODULES_IN:
     assert place is not None
     return make_legacy(place, name.partition(".")[0])
-  if place is not None and place.module.startswith(_CONTRIB):
-    return _make_contrib(place.module.removeprefix(_CONTRIB))
-  reason = missing_names.explain(name)
-  if name.startswith(_OF_ADDONS):
-    if which_keras.find_keras_2().startswith("keras"):
-      return None  # That module would be there.
-    if not which_keras.is_keras_3():
-      return importlib.import_module(f"tf_{name}")
-    reason = missing_names.explain_keras_2(name)
-  target = tables.TABLE.find_module(name)
-  if target is not None:
-    return _load_moved(name, target)
-  if reason:
-    raise ModuleNotFoundError(reason, name=name)
+  if place is not None and place.module.startswith("contrib."):
+    name = f"tensorflow.{place.module}"
+  return _make_from_table(name)
+
+
+@functools.cache
+def _make_from_table(name: str) -> types.ModuleType | None:
+  """Does what `make_module` does, for a module that `tables` knows or not."""
+  target, reason = tables.TABLE.find_module(name) or "", ""
+  if target and expand(target) != name:
+    if target.startswith("keras2.") and which_keras.is_keras_3():
+      reason = missing_names.explain_keras_2(name)
+      raise ModuleNotFoundError(reason, name=name)
+    try:
+      module = _load_moved(name, target)
+    except TargetError as error:
+      if error.name:  # A package that is not installed.
+        raise ModuleNotFoundError(str(error), name=error.name) from None
+      module, reason = None, str(error)
+    if module is not None:
+      return module
+  path = name.removeprefix(f"{tables.CONTRIB}.")
+  is_served = path != name and tables.is_contrib_module(path)
+  if reason and not target.startswith("py."):
+    is_served = False  # Its parent is a module of today, which has none.
+  if is_served and not missing_names.find_install_command(path.split(".")[0]):
+    return _ContribModule(path, reason)
+  advice = missing_names.explain(name, reason)
+  if advice is not None:
+    raise ModuleNotFoundError(advice, name=name)
   return None
+
+
+def _load_moved(name: str, target: str) -> types.ModuleType | None:
+  """Returns the module that a target names; None if it names no module."""
+  module = load(target)
+  if not isinstance(module, types.ModuleType):
+    return None
+  if not (hasattr(module, "__path__") and target.startswith("py.")):
+    return module
+
+  # The package itself cannot stand for another one in TensorFlow: imports would
+  # set the modules of the one in the other.
+  def find(member: str) -> Any:
+    if member.startswith("__"):
+      return getattr(module, member)
+    return _find(module, f"{name}.{member}")
+
+  return LazyModule(name, find, lambda: dir(module))
 
 
 def forget() -> None:
   """Forgets the modules: imports have set submodules in them."""
   make_legacy.cache_clear()
-  _make_contrib.cache_clear()
+  _make_from_table.cache_clear()
 
 
 @functools.cache
@@ -239,11 +254,12 @@ class _ContribModule(LazyModule):
   `tf.contrib.layers`: programs import names from the one and from the other.
   """
 
-  def __init__(self, path: str) -> None:
+  def __init__(self, path: str, reason: str) -> None:
+    """Makes a module; `reason` says why none of today can stand for it."""
     super().__init__(f"{tables.CONTRIB}.{path}", self._load, self._list_names)
-    self._contrib_path = path
-    self._top = path.partition(".")[0]
-    self._names = tables.list_contrib_names(self._top)
+    self._path, self._reason = path, reason
+    top = f"{tables.CONTRIB}.{path.partition('.')[0]}"
+    self._names = tables.TABLE.names.get(top, {})
 
   def _list_names(self) -> list[str]:
     names = set(self._names) - {"*"}
@@ -265,12 +281,8 @@ class _ContribModule(LazyModule):
     return value
 
   def _load_member(self, name: str) -> Any:
-    """Returns a member.
-
-    Raises:
-      AttributeError: There is none; the message says what to do.
-    """
-    reason, homes = "", tables.list_star_homes(self._names)
+    """Returns a member, or raises an AttributeError that says what to do."""
+    reason, homes = self._reason, tables.list_star_homes(self._names)
     if name in self._names:
       try:
         return load(self._names[name])
@@ -278,22 +290,20 @@ class _ContribModule(LazyModule):
         homes, reason = [], str(error)
     for home in homes:
       try:
-        if name not in vars(load(home)).get("__all__", (name,)):
-          continue
+        module = load(home)
       except TargetError as error:
         reason = str(error)
         continue
-      try:
-        value = load(f"{home}.{name}")
-      except TargetError:
+      if name not in vars(module).get("__all__", (name,)):
         continue
+      value = getattr(module, name, self)
       # The home may have a module of another package because it imports that.
-      top, is_lazy = home.partition(".")[0], isinstance(value, LazyModule)
+      top = home.partition(".")[0]
       if not isinstance(value, types.ModuleType) or (
-        value.__name__.startswith(top) and not is_lazy
+        value.__name__.startswith(top) and not isinstance(value, LazyModule)
       ):
         return value
-    child = f"{self._contrib_path}.{name}"
+    child = f"{self._path}.{name}"
     if tables.is_contrib_module(child):
       return _load_contrib(child)
     old = f"{tables.CONTRIB}.{child}"
@@ -306,70 +316,9 @@ class _ContribModule(LazyModule):
       super().__setattr__(name, value)
 
 
-@functools.cache
-def _make_contrib(path: str) -> types.ModuleType:
-  """Returns an existing module that serves as `tf.contrib.PATH`, or makes it.
-
-  Args:
-    path: Such as "layers" or "layers.python.layers.utils".
-
-  Raises:
-    ModuleNotFoundError: There is no such module; the message says what to do.
-  """
-  name, reason = f"{tables.CONTRIB}.{path}", ""
-  target = tables.TABLE.find_module(name)
-  if not missing_names.find_install_command(path.partition(".")[0]):
-    try:
-      value = load(target) if target else None
-    except TargetError as error:
-      reason = str(error)
-    else:
-      if isinstance(value, types.ModuleType):
-        return value
-      if tables.is_contrib_module(path):
-        return _ContribModule(path)
-  raise ModuleNotFoundError(missing_names.explain(name, reason), name=name)
-
-
-def _load_contrib(path: str) -> types.ModuleType:
-  """Returns `_make_contrib(path)` for a look-up of an attribute.
-
-  Raises:
-    AttributeError: There is no such module; the message says what to do.
-  """
+def _load_contrib(path: str) -> types.ModuleType | None:
+  """Returns `tf.contrib.PATH`, or raises an AttributeError that helps."""
   try:
-    return _make_contrib(path)
+    return _make_from_table(f"{tables.CONTRIB}.{path}")
   except ImportError as error:
     raise AttributeError(str(error)) from None
-
-
-def _load_moved(name: str, target: str) -> types.ModuleType | None:
-  """Returns the module that a target names; None if it names no module.
-
-  Raises:
-    ModuleNotFoundError: The target is in a package that is not installed.
-  """
-  try:
-    module = load(target)
-  except TargetError as error:
-    if error.name == "tensorflow_estimator":
-      raise ModuleNotFoundError(str(error), name=error.name) from None
-    return None
-  if not isinstance(module, types.ModuleType):
-    return None
-  if not (hasattr(module, "__path__") and target.startswith("py.")):
-    return module
-
-  # The package itself cannot stand for another one in TensorFlow: imports would
-  # set the modules of the one in the other.
-  def find(member: str) -> Any:
-    if not member.startswith("__"):
-      child = f"{name}.{member}"
-      try:
-        return importlib.import_module(child)
-      except ModuleNotFoundError as error:
-        if error.name != child:
-          raise
-    return getattr(module, member)
-
-  return LazyModule(name, find, lambda: dir(module))

@@ -2,7 +2,7 @@
 """The table of old names and modules of TensorFlow, and where each is today.
 
 What stands for an old name that has nothing to do with loss scaling comes from
-here, but for methods (`old_methods`) and NumPy's names (`numpy_names`).
+here, but for methods (`old_methods`) and NumPy's names (`old_libraries`).
 `old_modules` serves the rows, `missing_names` asks which there are. Nothing
 that today's TensorFlow has is replaced. To add a name, add it to the row of its
 module and its new home.
@@ -19,14 +19,16 @@ The module `data` had the names `Dataset` and `Iterator`. They are
     layers
       tf_slim.layers: *
 
-Other names of `layers` are those of `tf_slim.layers`.
+Other names of `layers` are those of `tf_slim.layers`. A module without a name
+can be imported.
 
     keras = tf.keras
 
 `tf.keras` serves as the whole module `keras`, and its modules as those below.
+Several modules may share a line: `keras old_keras = tf.keras`.
 
 A target, such as `tf.data.Dataset`, begins with one of these, or is a full
-name; `A or B` is A, or B if this TensorFlow has no A:
+name:
 
     tf      tensorflow.compat.v1
     py      tensorflow.python
@@ -50,7 +52,9 @@ class Table(NamedTuple):
   """A table of old names.
 
   Attributes:
-    names: Module -> name in the module -> target.
+    names: Module -> name in the module -> target. The name "*" stands for
+      those of other modules: see `list_star_homes`. The modules below one of
+      `tf.contrib` have its names, too: programs import names from both.
     modules: Module -> the target that serves as the whole module.
   """
 
@@ -73,23 +77,27 @@ class Table(NamedTuple):
 
   def add(self, root: str, text: str) -> None:
     """Adds the rows of a text, whose modules are below the module `root`."""
-    module = root
+    modules = [root]
+    self.names.setdefault(root, {})
     text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
     for line in filter(str.strip, text.splitlines()):
       left, _, right = line.strip().partition(": ")
       if line.startswith(" "):
         for each in right.split():
           name, _, new = each.partition("=")
-          homes = [f"{home}.{new or name}" for home in left.split(" or ")]
-          names = self.names.setdefault(module, {})
-          if name == "*" in names:
-            homes.insert(0, names[name])
-          names[name] = " or ".join(homes)
+          target = left if name == "*" else f"{left}.{new or name}"
+          for module in modules:
+            names = self.names[module]
+            before = names.get(name, "") if name == "*" else ""
+            names[name] = f"{before} {target}".strip()
         continue
       old, _, target = left.partition(" = ")
-      module = f"{root}.{old}"
-      if target:
-        self.modules[module] = target
+      modules = [f"{root}.{each}" for each in old.split()]
+      for module in modules:
+        if target:
+          self.modules[module] = target
+        else:
+          self.names.setdefault(module, {})
 
 
 TABLE = Table({}, {})
@@ -114,9 +122,8 @@ python.tpu.tpu_estimator = est.tpu.tpu_estimator
 python.tpu.util = est.tpu.util
 
 python.distribute.estimator_training = ours.estimator_training
-python.tpu.session_support = ours.tpu_parts
-python.tpu.tpu_embedding = ours.tpu_parts
-python.tpu.tpu_embedding_gradient = ours.tpu_parts
+python.tpu.session_support python.tpu.tpu_embedding
+    python.tpu.tpu_embedding_gradient = ours.tpu_parts
 
 keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
@@ -144,9 +151,7 @@ distribute.values
 eager.tape
   py.eager.record: could_possibly_record record_operation should_record_backprop
     stop_recording
-framework.graph_util
-  tf.graph_util: convert_variables_to_constants
-framework.graph_util_impl
+framework.graph_util framework.graph_util_impl
   tf.graph_util: convert_variables_to_constants
 framework.ops
   py.framework.indexed_slices: IndexedSlices IndexedSlicesValue
@@ -162,11 +167,9 @@ framework.tensor_shape
   tf1_contrib.private: matrix scalar vector
 framework.tensor_util
   py.ops.shape_util: shape_tensor
-layers.normalization
+layers.layers layers.normalization
   tf.layers: BatchNormalization batch_normalization
     BatchNorm=BatchNormalization batch_norm=batch_normalization
-layers.layers
-  tf.layers: BatchNormalization batch_normalization
 ops.array_ops
   py.ops.array_ops_stack: stack unstack
 ops.control_flow_ops
@@ -190,7 +193,7 @@ ops.nn_impl
 ops.random_ops
   py.ops.random_crop_ops: random_crop
 ops.standard_ops
-  tf: case cond random_crop stack trace unstack while_loop
+  tf: random_crop stack unstack
 ops.variable_scope
   py.ops.resource_variables_toggle: disable_resource_variables
     enable_resource_variables resource_variables_enabled
@@ -209,17 +212,7 @@ saved_model.utils_impl
     get_or_create_variables_dir get_variables_dir get_variables_path
 tpu.tpu
   py.tpu.tpu_replication: TPUReplicateContext outside_compilation
-training.checkpoint_management
-  py.checkpoint.checkpoint_management: CheckpointManager checkpoint_exists
-    checkpoint_exists_internal generate_checkpoint_state_proto
-    get_checkpoint_mtimes get_checkpoint_state latest_checkpoint
-    meta_graph_filename remove_checkpoint update_checkpoint_state
-    update_checkpoint_state_internal
-training.checkpoint_utils
-  tf.train: NewCheckpointReader
-training.saver
-  tf.train: NewCheckpointReader
-training.training
+training.checkpoint_utils training.saver
   tf.train: NewCheckpointReader
 # Names that changed, too.
 data.util.nest
@@ -235,28 +228,25 @@ util.tf_export
 # Modules that went.
 _pywrap_events_writer = py.client._pywrap_events_writer
 _pywrap_util_port = py.util._pywrap_util_port
-data.experimental.ops.distribute_options = py.data.ops.options
-data.experimental.ops.optimization_options = py.data.ops.options
-data.experimental.ops.threading_options = py.data.ops.options
+data.experimental.ops.distribute_options
+    data.experimental.ops.optimization_options
+    data.experimental.ops.threading_options = py.data.ops.options
 distribute.all_reduce = py.distribute.v1.all_reduce
-distribute.distribution_strategy_context = py.distribute.distribute_lib
+distribute.distribution_strategy_context training.distribute
+    training.distribution_strategy_context = py.distribute.distribute_lib
 eager.profiler = py.profiler.profiler_v2
 ops.gen_user_ops = py.user_ops.ops.gen_user_ops
 pywrap_tensorflow_internal = py.pywrap_tensorflow
-training.checkpointable = py.trackable
-training.checkpointable.tracking = py.trackable.autotrackable
-training.checkpointable.util = py.checkpoint.checkpoint
+training.checkpointable training.tracking = py.trackable
+training.checkpointable.tracking training.tracking.tracking =
+    py.trackable.autotrackable
+training.checkpointable.util training.tracking.util =
+    py.checkpoint.checkpoint
 training.device_util = py.distribute.device_util
-training.distribute = py.distribute.distribute_lib
-training.distribution_strategy_context = py.distribute.distribute_lib
-training.gen_training_ops = py.ops.gen_training_ops
+training.gen_training_ops training.training_ops = py.ops.gen_training_ops
 training.saving.checkpoint_options = py.checkpoint.checkpoint_options
 training.saving.functional_saver = py.checkpoint.functional_saver
-training.tracking = py.trackable
 training.tracking.graph_view = py.checkpoint.graph_view
-training.tracking.tracking = py.trackable.autotrackable
-training.tracking.util = py.checkpoint.checkpoint
-training.training_ops = py.ops.gen_training_ops
 util.compat_internal = py.util.compat
 util.deprecation_wrapper = py.util.module_wrapper
 """,
@@ -307,10 +297,9 @@ distribute
     get_loss_reduction
     get_replica_context get_strategy has_strategy in_cross_replica_context
     DistributionStrategy=Strategy
-  py.distribute.distribute_lib or
-    py.distribute.distribution_strategy_context:
-    get_cross_replica_context get_distribution_strategy
-    has_distribution_strategy require_replica_context
+  py.distribute.distribute_lib: require_replica_context
+  py.distribute.distribution_strategy_context: get_cross_replica_context
+    get_distribution_strategy has_distribution_strategy
   py.distribute.step_fn: StandardInputStep
     StandardSingleLossStep Step
   tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
@@ -498,67 +487,73 @@ training
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
+# Some programs import these, and use what they had in rare cases alone.
+compiler.jit compiler.xla legacy_seq2seq learn.monitors lookup.lookup_ops
+    graph_editor.edit graph_editor.match graph_editor.reroute
+    graph_editor.select graph_editor.subgraph graph_editor.transform
+    graph_editor.util predictor predictor.predictor quantize recurrent resampler
+    predictor.predictor_factories predictor.saved_model_predictor saved_model
+    summary.summary tfprof.tfprof_logger util.loader
+
 # Modules that others serve as a whole.
 all_reduce.python.all_reduce = py.distribute.v1.all_reduce
 nccl.ops.gen_nccl_ops = py.ops.gen_nccl_ops
 nccl.python.ops.nccl_ops = py.ops.nccl_ops
-rnn.ops.gen_gru_ops = py.ops.gen_rnn_ops
-rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
+rnn.ops.gen_gru_ops rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
 tensorrt = py.compiler.tensorrt.trt_convert
 tfprof.model_analyzer = tf1_contrib.tfprof
 tpu.python.ops.tpu_ops = py.tpu.ops.tpu_ops
-tpu.python.tpu.device_assignment = py.tpu.device_assignment
-tpu.python.tpu.tpu = py.tpu.tpu
-tpu.python.tpu.tpu_feed = py.tpu.tpu_feed
-tpu.python.tpu.tpu_function = py.tpu.tpu_function
-tpu.python.tpu.tpu_sharding = py.tpu.tpu_sharding
-tpu.python.tpu.training_loop = py.tpu.training_loop
+tpu.python.tpu = py.tpu
 framework.nest = py.util.nest
 keras = tf.keras
 layers.summaries = tf_slim.layers.summaries
 losses.metric_learning = tf_slim.losses.metric_learning
 slim.nets = tf_slim.nets
 slim.python.slim = tf_slim
-slim.python.slim.data = tf_slim.data
-slim.python.slim.nets = tf_slim.nets
 """,
 )
 
 KERAS.add(
   PRIVATE_KERAS,
   """
-backend.tensorflow_backend = keras2.backend
+engine engine.topology
+  keras2.engine.base_layer: *
+  keras2.engine.input_layer: *
+  keras2.engine.input_spec: *
+  keras2.engine.sequential: *
+  keras2.engine.training: *
 engine.network
   keras2.engine.training: Network=Model
 engine.topology
   keras2.engine.training: Container=Model
   keras2.utils.layer_utils: get_source_inputs
+layers.convolutional
+  keras2.layers.convolutional.base_conv: *
+layers.normalization
+  keras2.layers.normalization.batch_normalization: *
+metrics
+  keras2.metrics.base_metric: *
+utils.generic_utils
+  keras2.saving.legacy.serialization: *
+utils.tf_utils
+  keras2.utils.control_flow_util: *
+utils.training_utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+backend.tensorflow_backend = keras2.backend
 initializers.initializers_v2 = keras2.initializers.initializers
-layers.advanced_activations = keras2.layers
-layers.convolutional_recurrent = keras2.layers
-layers.cudnn_recurrent = keras2.layers
-layers.dense_attention = keras2.layers
-layers.embeddings = keras2.layers
-layers.local = keras2.layers
+layers.advanced_activations layers.convolutional_recurrent
+    layers.cudnn_recurrent layers.dense_attention layers.embeddings layers.local
+    layers.noise layers.normalization_v2 layers.recurrent_v2 layers.wrappers =
+    keras2.layers
 layers.merge = keras2.layers.merging.base_merge
-layers.noise = keras2.layers
-layers.normalization_v2 = keras2.layers
 layers.recurrent = keras2.layers.rnn.rnn_utils
-layers.recurrent_v2 = keras2.layers
-layers.wrappers = keras2.layers
 objectives = keras2.losses
 optimizer_v2 = keras2.optimizers.legacy
 optimizer_v2.learning_rate_schedule =
     keras2.optimizers.schedules.learning_rate_schedule
 optimizer_v2.utils = keras2.optimizers.utils
 preprocessing.dataset_utils = keras2.utils.dataset_utils
-saving.hdf5_format = keras2.saving.legacy.hdf5_format
-saving.model_config = keras2.saving.legacy.model_config
-saving.save = keras2.saving.legacy.save
-saving.saved_model = keras2.saving.legacy.saved_model
-saving.saving_utils = keras2.saving.legacy.saving_utils
-utils.training_utils
-  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+saving = keras2.saving.legacy
 """,
 )
 
@@ -570,7 +565,7 @@ for _package in ("keras", "tf_keras"):
   {PRIVATE_KERAS}: engine
 api._v1.keras.optimizers
   {_package}.api._v2.keras.optimizers: experimental
-api._v1.keras.utils
+api._v1.keras.utils api._v2.keras.utils utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
 backend
   {_package}.api._v1.keras.backend: get_session set_session
@@ -582,8 +577,6 @@ losses
   {_package}.api._v1.keras.losses: cosine cosine_proximity
 metrics
   {_package}.api._v1.keras.metrics: cosine cosine_proximity
-api._v2.keras.utils
-  tf_compat_lossscale.programs.old_methods: multi_gpu_model
 engine
   keras2.engine.base_layer: Layer
   keras2.engine.input_layer: Input
@@ -602,11 +595,12 @@ preprocessing.image
 preprocessing.sequence
   keras2.utils.data_utils: pad_sequences
 utils
-  tf_compat_lossscale.programs.old_methods: multi_gpu_model
   {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
 """,
   )
 
+# tensorflow_addons imports modules of Keras 2 from `keras`, also from Keras 3.
+TABLE.add("keras", "src.engine = keras2.engine")
 TABLE.add(
   "tensorboard",
   """
@@ -617,35 +611,11 @@ summary
 """,
 )
 
-# Modules right below `tf.contrib` of which nothing is served. They and those
-# below can be imported: some programs do so, and use them in rare cases alone.
-_EMPTY = frozenset(
-  [
-    *("legacy_seq2seq", "predictor", "quantize", "recurrent", "resampler"),
-    "saved_model",
-  ]
-)
-# The modules below those right below `tf.contrib`.
+# Modules below `tf.contrib` that are in no row.
 _BELOW = re.compile(
   r"\w+\.(python|ops)(\.[a-z_]\w*){0,2}|(learn|slim)\.python(\.[a-z_]\w*){0,3}"
-  r"|compiler\.(jit|xla)|learn\.monitors|losses\.metric_learning|util\.loader"
-  r"|graph_editor\.(edit|match|reroute|select|subgraph|transform|util)"
-  r"|layers\.summaries|lookup\.lookup_ops|predictor\.(\w+_)?predictor\w*"
-  r"|slim\.nets|summary\.summary|tfprof\.tfprof_logger"
   r"|tensorboard\.plugins(\.projector(\.projector_config_pb2)?)?"
 )
-
-
-def list_contrib_names(module: str) -> Mapping[str, str]:
-  """Returns name -> target for the names of a module of `tf.contrib`.
-
-  The name "*" stands for those of other modules: see `list_star_homes`.
-
-  Args:
-    module: A module right below `tf.contrib`, such as "layers". The modules
-      below it have its names, too: programs import names from both.
-  """
-  return TABLE.names.get(f"{CONTRIB}.{module}", {})
 
 
 @functools.cache
@@ -657,14 +627,13 @@ def is_contrib_module(path: str) -> bool:
       all modules two or three levels below a folder `python`.
   """
   top, _, below = path.partition(".")
-  known = top in _EMPTY or any(
-    f"{name}.".startswith(f"{CONTRIB}.{top}.")
-    for name in (*TABLE.names, *TABLE.modules)
-  )
-  is_listed = not below or f"{CONTRIB}.{path}" in TABLE.modules
-  return known and (is_listed or _BELOW.fullmatch(path) is not None)
+  start, rows = f"{CONTRIB}.{top}.", (*TABLE.names, *TABLE.modules)
+  if not any(f"{name}.".startswith(start) for name in rows):
+    return False
+  is_listed = not below or f"{CONTRIB}.{path}" in rows
+  return is_listed or _BELOW.fullmatch(path) is not None
 
 
 def list_star_homes(names: Mapping[str, str]) -> list[str]:
   """Returns the modules whose names a module has, too."""
-  return re.findall(r"([\w.]+)\.\*", names.get("*", ""))
+  return names.get("*", "").split()

@@ -71,36 +71,27 @@ _KERAS_IN_2 = frozenset(_KERAS_IN_2_NAMES.split())
 
 
 @functools.lru_cache(1 << 16)
-def find_tensorflow_1_name(name: str) -> str | None:
-  """Returns the part of a name that only TensorFlow 1 has, or None.
+def find_name(name: str, tensorflow: int) -> str | None:
+  """Returns the part of a name that only one TensorFlow has, or None.
 
   Args:
     name: A dotted name below `tensorflow`, such as "train.AdamOptimizer.apply".
+    tensorflow: 1 or 2: the TensorFlow that has the name.
 
   Returns:
     The shortest such part from the name's start, such as "train.AdamOptimizer".
   """
   for start in _list_starts(name):
-    if start in _IN_BOTH or _UNDECIDED.match(start):
-      return None
-    if start in _TENSORFLOW_1 or start in _read_renamed():
-      return start
-  return None
-
-
-@functools.lru_cache(1 << 16)
-def find_tensorflow_2_name(name: str) -> str | None:
-  """Returns the part of a name that only TensorFlow 2 has, or None.
-
-  Args:
-    name: A dotted name below `tensorflow`, such as "summary.flush".
-  """
-  for start in _list_starts(name):
-    if start in _KERAS_IN_2:
-      return start
-    module, _, last = start.rpartition(".")
-    if last in _read_module("", module) - _read_module("compat/v1", module):
-      return start
+    if tensorflow == 1:
+      if start in _IN_BOTH or _UNDECIDED.match(start):
+        return None
+      if start in _TENSORFLOW_1 or start in _read_renamed():
+        return start
+    else:
+      module, _, last = start.rpartition(".")
+      new = _read_module("", module) - _read_module("compat/v1", module)
+      if start in _KERAS_IN_2 or last in new:
+        return start
   return None
 
 
@@ -161,8 +152,35 @@ def _read_module(namespace: str, module: str) -> frozenset[str]:
   return frozenset(alias or name for name, alias in found)
 
 
+def may_have(module: str, name: str) -> bool:
+  """Returns whether a module may have a name: its text has the word.
+
+  Modules whose names it imports all count as well. The text of a compiled
+  module, and of one that makes its names when they are asked for, has any name.
+  """
+  modules = [module]
+  for each in modules:  # They grow.
+    spec = which_keras.find_spec(each)
+    if spec is None:
+      continue
+    if not (spec.origin or "").endswith(".py"):
+      return True
+    text = _read(str(spec.origin))
+    has_word = name in text and re.search(rf"\b{re.escape(name)}\b", text)
+    if has_word or "\ndef __getattr__" in text:
+      return True
+    stars = set(re.findall(r"\nfrom (\S+) import \*", text))
+    modules += stars.difference(modules)
+  return False
+
+
+@functools.lru_cache(256)
 def _read(path: str) -> str:
-  """Returns the text of a file of TensorFlow; "" if there is no such file."""
+  """Returns the text of a file; "" if there is no such file.
+
+  Args:
+    path: A full path, or one in TensorFlow's folder.
+  """
   folder = which_keras.find_tensorflow()
   if folder is None:
     return ""

@@ -147,9 +147,9 @@ def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
   if full.startswith(f"{_V1}."):
     return
   name = full.removeprefix(_TENSORFLOW)
-  if only_1 := tensorflow_names.find_tensorflow_1_name(name):
+  if only_1 := tensorflow_names.find_name(name, 1):
     yield 1, 4 if _GRAPH.fullmatch(only_1) else 1, only_1
-  if only_2 := tensorflow_names.find_tensorflow_2_name(name):
+  if only_2 := tensorflow_names.find_name(name, 2):
     yield 2, 2, only_2
   elif match := _RATHER_2.match(name):
     yield 2, 1, match[0]

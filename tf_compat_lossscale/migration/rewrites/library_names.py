@@ -12,7 +12,6 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import imports
-from tf_compat_lossscale.programs import numpy_names
 from tf_compat_lossscale.programs import old_libraries
 from tf_compat_lossscale.programs import sources
 
@@ -60,9 +59,10 @@ def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that NumPy lacks."""
   if "numpy" not in file.source.modules:
     return
-  for node, numpy in _list_members(file, "numpy", numpy_names.REPLACED):
-    now = numpy_names.REPLACED[node.attr]
-    new = now if numpy_names.is_builtin(node.attr) else f"{numpy}.{now}"
+  replaced = old_libraries.NUMPY_REPLACED
+  for node, numpy in _list_members(file, "numpy", replaced):
+    home, now = replaced[node.attr]
+    new = now if home == "builtins" else f"{numpy}.{now}"
     yield file.replace("LS401", node, new)
   has_method = _METHOD in file.document.text
   for call in file.source.list_nodes(ast.Call) if has_method else ():

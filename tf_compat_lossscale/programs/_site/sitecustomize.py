@@ -49,21 +49,15 @@ def _start():
       folder = os.environ.get("TF_COMPAT_LOSSSCALE_WATCH")
       tensorflow1.prepare(tensorflow, mode == "tf1", optimizers, folder)
 
-    def prepare_numpy(numpy):
-      # type: (types.ModuleType) -> None
-      from tf_compat_lossscale.programs import numpy_names
-
-      numpy_names.add_names(numpy)
-
     def prepare_library(module):
       # type: (types.ModuleType) -> None
       from tf_compat_lossscale.programs import old_libraries
 
       old_libraries.prepare(module)
 
-    for name in ("collections", "inspect", "absl.flags._argument_parser"):
+    absl = "absl.flags._argument_parser"
+    for name in ("collections", "inspect", "numpy", absl):
       import_hooks.when_imported(name, prepare_library)
-    import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:
