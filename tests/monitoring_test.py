@@ -147,6 +147,22 @@ def test_clipping_hides_no_culprit(mode, logged):
   assert second.endswith("v8, v9 and 10 more.")
 
 
+def test_a_second_graph(tmp_path, logged):
+  opt = make_sgd()
+  hook = monitoring.LossScaleHook(opt, tmp_path)
+  for value in (1.0, _INF):
+    with tf.Graph().as_default(), tf1.Session() as session:
+      v = tf1.get_variable("v", initializer=1.0)
+      train = opt.minimize(v * tf1.placeholder_with_default(value, []))
+      session.run(tf1.global_variables_initializer())
+      hook.run(session, train)
+  hook.end(session)
+  assert [x for x in logged.messages if "tep" in x] == [
+    "Step 1 was skipped; loss scale 8 -> 4; not finite: v."
+  ]
+  assert read(tmp_path)[1]["skipped_total"] == 1
+
+
 class _Plain(tfl.LossScale):
   """A user's loss scale, whose values are of several kinds."""
 

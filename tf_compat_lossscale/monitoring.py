@@ -153,7 +153,8 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     if found is not None:
       return found[1]
     session = run_context.session
-    if not self._probes:
+    if not self._probes or self._probes[0].op.graph is not session.graph:
+      self.end(session)
       with session.graph.as_default():
         self.begin()
     # Programs repeat their runs, so the answers are kept.
@@ -198,7 +199,6 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
 
   def end(self, session: Any) -> None:
     """Writes the last step and closes the file."""
-    del session
     with self._lock:
       if self._log is not None:
         self._log.close()
