@@ -2,9 +2,9 @@
 """Places that want values, and the sources of the values.
 
 Every way to restore a checkpoint makes a `Place` of each variable and decides
-on the `Source` of its value: `matching` by names, `objects` by the object
-graph. Then `fill` reads all values, checks them, and assigns them. So nothing
-is assigned unless all is found.
+on the `Source` of its value: `matching` and `eager` by names, `by_object` by
+the object graph. Then `fill` reads all values, checks them, and assigns them.
+So nothing is assigned unless all is found.
 """
 
 from __future__ import annotations

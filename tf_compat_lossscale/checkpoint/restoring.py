@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores checkpoints of any generation into variables, objects and models."""
+"""Restores checkpoints of any generation into variables, objects and models.
+
+`restore` chooses the way. The variables of a session, or a list of variables,
+are restored by name here; objects are restored by name in `eager`, and by
+object in `by_object`.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ SGD sums what it adds to the variable:
 So v is -rate * a. This module speaks of a slot's *role*: the slot's name in the
 table's last column. `tf.keras.optimizers.legacy` has slots by these names;
 later optimizers have a list of variables for each role, such as `_velocities`.
+An optimizer's *kind* is the key of `ROLES` with its slots, such as "Momentum".
 
 Keras's optimizers have further variables. What they get from TensorFlow 1:
 
@@ -54,7 +55,7 @@ ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
   "Momentum": (("momentum",),),
   "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
 }
-# The same of TensorFlow 1's optimizers in object graphs, if they differ.
+# The roles of TensorFlow 1's in object graphs, if they differ -> the kind.
 _ROLES_OF_V1 = {
   frozenset({"accum", "accum_update"}): "Adadelta",
   frozenset({"accum", "linear"}): "Ftrl",

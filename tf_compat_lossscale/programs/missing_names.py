@@ -192,7 +192,9 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
   if not tensorflow or not name.startswith(_ROOT):
     return None
   path, other = name.removeprefix(_ROOT), 3 - tensorflow
-  return tensorflow_names.find_name(path, other) and (
+  if not tensorflow_names.find_name(path, other):
+    return None
+  return (
     f"TensorFlow {other} has tf.{path}: if the program is for TensorFlow "
     f"{other}, try tf-lossscale run --tf{other}"
   )

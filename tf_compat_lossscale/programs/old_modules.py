@@ -109,7 +109,7 @@ def load(target: str) -> Any:
 
 
 def _find(owner: Any, name: str) -> Any:
-  """Returns the module of a name, or what has the name in its parent."""
+  """Returns the module `name`, or else the attribute of `owner`, its parent."""
   module = try_import(name)
   return module or getattr(owner, name.rpartition(".")[2])
 
