@@ -35,7 +35,6 @@ from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as _objects
 from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import slots
-from tf_compat_lossscale.checkpoint.matching import MEANINGS
 from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.places import make_place
 from tf_compat_lossscale.checkpoint.places import Place
@@ -43,14 +42,14 @@ from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
-from tf_compat_lossscale.checkpoint.report import MOST
+from tf_compat_lossscale.checkpoint.reading import MOST
+from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.keras import optimizer_states
 
 _ATTRIBUTES, _SLOT = "/.ATTRIBUTES/", "/.OPTIMIZER_SLOT/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
-_BASES = (names.BASE_OPTIMIZER, _INNER := "inner_optimizer")
+_BASES = (names.BASE_OPTIMIZER, names.INNER_OPTIMIZER)
 _SCALE = "scale "  # What the meaning of a loss scale's variable begins with.
 _OTHER_LAYOUT = "the same optimizer, laid out otherwise"
 _V1 = "TensorFlow 1's"
@@ -109,10 +108,11 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
         weights = {f"{name}/{key}": weight for key, weight in below.items()}
       for path, weight in weights.items():
         key = path.rpartition("/")[2]
-        found.parts[_SCALE + MEANINGS.get(key, key)] = weight, way + path
+        found.parts[_SCALE + names.MEANINGS.get(key, key)] = weight, way + path
       if weights:
         continue
-      if not is_optimizer or (name not in _BASES and bases[:1] != [_INNER]):
+      is_wrapper = bases[:1] == [names.INNER_OPTIMIZER]
+      if not is_optimizer or not (name in _BASES or is_wrapper):
         found.parts[name] = child, way + name
     found.bases.extend(bases[:1])
     item = children[bases[0]] if bases else None

@@ -65,9 +65,21 @@ COUNT = TensorSpec("int64", ())
 
 # The children of an optimizer with a loss scale in an object graph.
 BASE_OPTIMIZER, LOSS_SCALE = "base_optimizer", "loss_scale"
-KERAS_3_SCALE = "dynamic_scale"  # The same in Keras 3's LossScaleOptimizer.
+# The same in Keras 3's LossScaleOptimizer.
+INNER_OPTIMIZER, KERAS_3_SCALE = "inner_optimizer", "dynamic_scale"
 # Its loss scale and its counter of good steps, in the order of SCALE_TENSORS.
 KERAS_3 = (KERAS_3_SCALE, "step_counter")
+# What APIs call the variables of a loss scale -> what they mean. GrowthBackoff
+# has further counts, which have one name everywhere.
+MEANINGS = {
+  "current_loss_scale": "value",  # compat.v1 and Keras 2.
+  "loss_scale": "value",  # tf.contrib.
+  KERAS_3[0]: "value",
+  "good_steps": "good",
+  KERAS_3[1]: "good",
+  "bad_steps": "bad",
+  SPENT: "bad",
+}
 
 # The dtypes that no weight or slot has, since no gradient has them.
 INTEGERS = {
@@ -83,37 +95,6 @@ DEBIASING = {"biased", "local_step"}  # What zero debiasing keeps beside one.
 STEPS = {"global_step", "save_counter"}
 ACCUMULATION = {"accumulation/micro_batches"}  # The counter of `accumulate`.
 MASTERS = "FP32-master-copy/"  # The scope of float32 copies of float16 weights.
-# What optimizers call their slots that `slots` has no table for, in lower case
-# and without numbers. Most are the names of the optimizers.
-OTHER_SLOTS = {
-  # tf.train.
-  "adagradda",
-  "proximaladagrad",
-  "proximalgradientdescent",
-  # tf.contrib.opt and its successors.
-  "accumulated_gradient",
-  "addsign",
-  "centeredrmsprop",
-  "elasticaverageoptimizer",
-  "ggt",
-  "larsoptimizer",
-  "lazyadam",
-  "lazyadamoptimizer",
-  "modelaverageoptimizer",
-  "movingaverageoptimizer",
-  "multistepoptimizer",
-  "powersign",
-  "sgdw",
-  "shampoo",
-  # Keras's, Adafactor's, NovoGrad's, and sums of gradients.
-  "vhat",
-  "vc",
-  "vr",
-  "grad_acc",
-  "grad_ema",
-}
-# Names of slots that are short enough for a program's own variables.
-SHORT_SLOTS = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
 
 
 class ScaleNames(NamedTuple):
@@ -235,9 +216,9 @@ def split_cond(name: str) -> tuple[str, int | None]:
   return name, None
 
 
-def get_cond_number(name: str) -> int | None:
-  """Returns the number of the last cond in a name, as `split_cond` does."""
-  return split_cond(name)[1]
+def has_cond(name: str) -> bool:
+  """Returns whether any scope of a name is a cond's."""
+  return any(map(_is_cond, name.split("/")[:-1]))
 
 
 def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
@@ -350,7 +331,7 @@ def sort_by_creation(names: Iterable[str]) -> list[str] | None:
   """
   listed = list(names)
   scopes = {split_scope(remove_conds(name))[0] for name in listed}
-  conds = [get_cond_number(name) for name in listed]
+  conds = [split_cond(name)[1] for name in listed]
   keys = [
     (0 if cond is None else cond, get_number(name))
     for cond, name in zip(conds, listed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -49,7 +50,8 @@ _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
 DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
-_MANY = 5  # Checkpoints that an error lists.
+MOST = 20  # The number of problems that a message lists at most.
+_MANY = 5  # The number of checkpoints that an error lists at most.
 _KERAS = (".h5", ".hdf5", ".keras")
 _FIRST_FORMAT = (
   "a checkpoint of TensorFlow's first format (V1) has none, and is restored by "
@@ -88,6 +90,13 @@ def escape(text: str) -> str:
   )
 
 
+def shorten(texts: Iterable[str], most: int = MOST) -> list[str]:
+  """Returns the first of some texts, and the number of the others."""
+  listed = list(texts)
+  more = len(listed) - most
+  return [*listed[:most], *([f"and {more} more"] if more > 0 else [])]
+
+
 class TensorSpec(NamedTuple):
   """The dtype of a tensor, by its name in TensorFlow, and the shape."""
 
@@ -124,7 +133,7 @@ class Checkpoint:
     self.is_checked = False  # Whether `check_current` found it unchanged.
     for path in (prefix + ".index", prefix + ".meta", *list_data(prefix)):
       _refuse_pipe(path)
-    check_prefix(prefix)
+    refuse_pattern(prefix)
     self._stamp = _read_stamp(prefix)
     with _explain(self.prefix):
       self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
@@ -300,7 +309,7 @@ def find(path: str | os.PathLike[str]) -> str:
   return _locate(path)[0]
 
 
-def check_prefix(prefix: str) -> None:
+def refuse_pattern(prefix: str) -> None:
   """Refuses a prefix by which TensorFlow's readers find other files, or none.
 
   Raises:
@@ -343,14 +352,6 @@ def _list_below(folder: str) -> list[str]:
 def get_children(node: _Node) -> dict[str, int]:
   """Returns the children of an object: name -> number of the node."""
   return {child.local_name: child.node_id for child in node.children}
-
-
-def get_key(node: _Node) -> str | None:
-  """Returns the key of a variable's value; None if the node is no variable."""
-  for attribute in node.attributes:
-    if attribute.name == "VARIABLE_VALUE":
-      return attribute.checkpoint_key
-  return None
 
 
 def find_paths(
@@ -439,8 +440,8 @@ def _find_in_folder(folder: str) -> tuple[str, str]:
     return _find_by_state(folder, _STATE), ""
   prefixes = _list_prefixes(folder)
   if not prefixes:
-    below = _list_below(folder)
-    more = f"; those in it have some: {_join(below)}" if below else ""
+    below = ", ".join(shorten(_list_below(folder), _MANY))
+    more = f"; those in it have some: {below}" if below else ""
     if not more and any(".data-" in name for name in _list_names(folder)):
       more = ": there are data files, but no index"
     raise CheckpointError(f"{folder}: a folder without a checkpoint{more}")
@@ -509,14 +510,9 @@ def _make_error(path: str, what: str) -> CheckpointError:
   # 'model.ckpt' without a step means those of that name.
   same = [other for other in found if _split_step(other)[0] == name]
   where = os.path.join(folder, "") or "this folder"
-  beside = f"; in {where} there is: {_join((same or found)[::-1])}"
+  listed = ", ".join(shorten((same or found)[::-1], _MANY))
+  beside = f"; in {where} there is: {listed}"
   return CheckpointError(f"{path}: {what}{beside if found else ''}")
-
-
-def _join(names: Sequence[str]) -> str:
-  """Joins names, the first ones if there are many."""
-  more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
-  return ", ".join(names[:_MANY]) + more
 
 
 def _read_bytes(path: str, size: int = -1) -> bytes:

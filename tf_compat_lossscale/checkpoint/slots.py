@@ -97,11 +97,42 @@ CLASSES = {
   ],
   "",
 )
+# What optimizers call their slots that no table above has, in lower case and
+# without numbers. Most are the names of the optimizers.
+_OTHER_SLOTS = {
+  # tf.train.
+  "adagradda",
+  "proximaladagrad",
+  "proximalgradientdescent",
+  # tf.contrib.opt and its successors.
+  "accumulated_gradient",
+  "addsign",
+  "centeredrmsprop",
+  "elasticaverageoptimizer",
+  "ggt",
+  "larsoptimizer",
+  "lazyadam",
+  "lazyadamoptimizer",
+  "modelaverageoptimizer",
+  "movingaverageoptimizer",
+  "multistepoptimizer",
+  "powersign",
+  "sgdw",
+  "shampoo",
+  # Keras's, Adafactor's, NovoGrad's, and sums of gradients.
+  "vhat",
+  "vc",
+  "vr",
+  "grad_acc",
+  "grad_ema",
+}
+# Names of slots that are short enough for a program's own variables.
+SHORT_SLOTS = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
 # All that optimizers call their slots, in lower case and without numbers.
 SLOTS = {
   *(kind.lower() for kind in (*CLASSES, *ALIKE, *OWN_NAMES)),
   *(role for each in ROLES.values() for roles in each for role in roles),
-  *names.OTHER_SLOTS,
+  *_OTHER_SLOTS,
 }
 # Optimizer -> role -> the attribute of Keras's newer optimizers that lists its
 # variables. In an object graph, the first optimizer whose lists are all there.
@@ -404,7 +435,7 @@ def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
   bases = {
     number: children[name]
     for number, children in enumerate(graph.children)
-    for name in ("inner_optimizer", names.BASE_OPTIMIZER)
+    for name in (names.INNER_OPTIMIZER, names.BASE_OPTIMIZER)
     if name in children
   }
   inside = set(bases.values())

@@ -32,9 +32,10 @@ from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
-from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.checkpoint.slots import HYPERPARAMETERS
+from tf_compat_lossscale.checkpoint.slots import SHORT_SLOTS
 from tf_compat_lossscale.checkpoint.slots import SLOTS
 
 LAYOUTS = ("weights", "npz", "safetensors")
@@ -43,7 +44,7 @@ _FACTORS = {"vc", "vr", "adafactor"}
 # What an optimizer around another one has beside it.
 _WRAPPERS = {
   names.BASE_OPTIMIZER: names.LOSS_SCALE,
-  "inner_optimizer": names.KERAS_3_SCALE,
+  names.INNER_OPTIMIZER: names.KERAS_3_SCALE,
 }
 # The scalars of Keras's optimizers up to TensorFlow 2.10.
 _SCALARS = {"iter"} | HYPERPARAMETERS
@@ -257,7 +258,7 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
   shape, whole = specs[name].shape, specs[weight].shape
   if base not in SLOTS:
     return False
-  if base in names.SHORT_SLOTS and head != weight:
+  if base in SHORT_SLOTS and head != weight:
     # A program may call variables of its own m and v. Keras's optimizers have
     # slots such as `training/Adam/dense/kernel/m`.
     scope = head.removesuffix(weight).rstrip("/").rpartition("/")[2].lower()
