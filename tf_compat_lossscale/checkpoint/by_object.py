@@ -47,7 +47,7 @@ from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.keras import optimizer_states
 
-_ATTRIBUTES, _SLOT = "/.ATTRIBUTES/", "/.OPTIMIZER_SLOT/"
+_ATTRIBUTES = "/.ATTRIBUTES/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
 _BASES = (names.BASE_OPTIMIZER, names.INNER_OPTIMIZER)
 _SCALE = "scale "  # What the meaning of a loss scale's variable begins with.
@@ -90,7 +90,7 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
     found.items.append(item)
     way = "".join(f"{base}/" for base in found.bases)
     children = side.list_children(item)
-    bases = [
+    inside = [
       name
       for name in _BASES
       if is_optimizer
@@ -98,6 +98,7 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
       and children[name] not in found.items
       and side.is_optimizer(children[name])
     ]
+    base = inside[0] if inside else None
     has_scale = is_optimizer and names.KERAS_3_SCALE in children
     for name, child in children.items():
       weights = {}
@@ -111,11 +112,13 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
         found.parts[_SCALE + names.MEANINGS.get(key, key)] = weight, way + path
       if weights:
         continue
-      is_wrapper = bases[:1] == [names.INNER_OPTIMIZER]
-      if not is_optimizer or not (name in _BASES or is_wrapper):
+      is_ignored = name in _BASES or base == names.INNER_OPTIMIZER
+      if not (is_optimizer and is_ignored):
         found.parts[name] = child, way + name
-    found.bases.extend(bases[:1])
-    item = children[bases[0]] if bases else None
+    if base is None:
+      break
+    found.bases.append(base)
+    item = children[base]
   return found
 
 
@@ -276,7 +279,8 @@ class _Walk:
           slot = _objects.get_slot(owner.optimizer, variable, name)
           if slot is None or id(slot) in self.places:
             continue
-          place = make_place(f"{weight.name}{_SLOT}{owner.path}/{name}", slot)
+          path = f"{weight.name}{_objects.SLOT}{owner.path}/{name}"
+          place = make_place(path, slot)
           self.places[id(slot)] = place
           for number, proof in owner.numbers.items():
             for node in self.nodes.get(id(variable), ()):

@@ -160,7 +160,7 @@ class _EagerRestore:
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
           if left.pop(id(slot), None) is not None:
-            there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
+            there = f"{weight.path}{_objects.SLOT}{path}/{role}"
             place = self._add(slot, there)
             base = names.get_base(place.name)
             made.setdefault((weight, base), []).append(place)
@@ -210,7 +210,7 @@ class _EagerRestore:
     ):
       weight = self._weights.get(id(variable))
       if weight is not None:
-        there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
+        there = f"{weight.path}{_objects.SLOT}{path}/{role}"
         self._fill_slot(add(slot, there), weight, inner, kind, role)
     others = [
       (name, add(variable, f"{path}/{places.get_name(variable)}"))

@@ -284,7 +284,7 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
     }
     lists = [by_base.get(base, []) for base in SCALE_TENSORS[api]]
     sizes = set(map(len, lists))
-    if len(sizes) == 1:
+    if len(sizes) == 1:  # As many of each name.
       further = [by_base.get(base, []) for base in COUNTS]
       if {len(members) for members in further} != sizes or api != COMPAT:
         further = []  # Some loss scale there is no GrowthBackoff.
@@ -293,9 +293,9 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
         ScaleNames(api, scope, each, more)
         for each, more in zip(zip(*lists), counts)
       ]
-    elif 0 not in sizes:
+    elif 0 not in sizes:  # More of one name than of another.
       unclear.update(name for members in lists for name in members)
-    elif sizes == {0, len(lists[0])}:
+    elif sizes == {0, len(lists[0])}:  # Counters are missing.
       for i, first in enumerate(lists[0]):
         number = get_number(first)
         each = tuple(
@@ -304,7 +304,7 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
         )
         if all(n not in tensors for n, m in zip(each, lists) if not m):
           incomplete.append(ScaleNames(api, scope, each))
-    elif not lists[0]:
+    elif not lists[0]:  # There are counters alone.
       counters.update(name for members in lists for name in members)
   likely = [
     scale

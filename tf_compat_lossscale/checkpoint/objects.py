@@ -23,6 +23,7 @@ BUILD = (
   "optimizer.build(variables), or of a legacy optimizer or TensorFlow 1's "
   "optimizer.apply_gradients([(tf.zeros_like(w), w) for w in variables])"
 )
+SLOT = "/.OPTIMIZER_SLOT/"  # Between the paths of a weight and an optimizer.
 _VALUE = "VARIABLE_VALUE"
 list_children = tracking.list_children
 is_variable = optimizer_states.is_variable

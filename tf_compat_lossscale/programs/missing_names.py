@@ -291,6 +291,7 @@ def find(
 def _find(
   name: str, tensorflow: int | None, release: tuple[int, int] | None
 ) -> Absence | None:
+  """Does what `find` does, for a name whose package is installed."""
   gone = _find_gone(name)
   if gone:
     return Absence(gone, hint=explain(gone) or "")
