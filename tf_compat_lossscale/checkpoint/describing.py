@@ -39,6 +39,7 @@ _MEMBERS = (
   *("good_steps", names.KERAS_3[1], "bad_steps", *names.COUNTS),
 )
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
+# The ops of conds, in TensorFlow 1's control flow and in TensorFlow 2's.
 _V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
 # NVIDIA's dnnlib, as in StyleGAN, has the logarithm of a loss scale.
 _LOGARITHM = "loss_scaling_var"
@@ -216,7 +217,7 @@ def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
   steps = [
     name
     for name, spec in specs.items()
-    if names.split_scope(name)[1] == "global_step"
+    if names.is_global_step(name)
     and not spec.shape
     and spec.dtype in names.INTEGERS
   ]

@@ -293,9 +293,7 @@ class _EagerRestore:
 
   def _give_steps(self, counters: list[Place]) -> int | None:
     """Gives an optimizer's counters their number of steps; returns that."""
-    steps = [
-      n for n in self._sources if names.split_scope(n)[1] == "global_step"
-    ]
+    steps = list(filter(names.is_global_step, self._sources))
     likely = [
       name
       for each in counters

@@ -241,6 +241,11 @@ def get_other_power(power: str) -> str:
   return scope + other + last[5:]
 
 
+def is_global_step(name: str) -> bool:
+  """Returns whether a variable is called like the global step, in any scope."""
+  return split_scope(name)[1] == "global_step"
+
+
 def is_named_like_scale(name: str, tensor: TensorSpec) -> bool:
   """Returns whether a variable is a scalar with the name of a loss scale's."""
   if tensor.shape:

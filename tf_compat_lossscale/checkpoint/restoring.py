@@ -272,7 +272,7 @@ def _excuse(places: list[Place], what: str) -> None:
   if what == "weights":
     for scale in names.find_scales(tensors).known:
       own.update(scale.names, scale.counts)
-    own |= {n for n in tensors if names.split_scope(n)[1] == "global_step"}
+    own.update(filter(names.is_global_step, tensors))
   for place in places:
     if place.name in own:
       place.why = f"what={what!r}"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges the state of TensorFlow 1's optimizers with Keras's.
 
-docs/keras-checkpoints.md has the table of optimizers and slots. All slots but
-one have the same values in both. MomentumOptimizer sums gradients, and Keras's
-SGD sums what it adds to the variable:
+`name_keras` gives Keras's state to programs of TensorFlow 1, `eager` gives that
+of TensorFlow 1 to Keras's optimizers. docs/keras-checkpoints.md has the table
+of optimizers and slots. All slots but one have the same values in both.
+MomentumOptimizer sums gradients, and Keras's SGD what it adds to the variable:
 
     MomentumOptimizer    a = momentum * a + g;         w -= rate * a
     SGD                  v = momentum * v - rate * g;  w += v
@@ -391,7 +392,7 @@ class _Naming:
   def add_steps(self, saved: _Saved) -> None:
     """Adds the global step, if there is one optimizer, and Adam's powers."""
     for name, spec in self._wanted.items() if len(self.saved) == 1 else ():
-      if names.split_scope(name)[1] == "global_step":
+      if names.is_global_step(name):
         self._add(name, saved.counter, spec)
     steps = self._read(saved.counter)
     if steps is None or saved.kind not in CORRECTED:
