@@ -228,6 +228,7 @@ class _Walk:
     place.keys.setdefault(key, step.proof)
 
   def _list_steps(self, step: _Step) -> Iterator[_Step]:
+    """Yields what is in an object, each with the node for it."""
     item, number = step.item, step.number
     here = _lay_out(item, _objects, item)
     there = _lay_out(number, self._graph, item)
@@ -292,6 +293,8 @@ class _Walk:
 
 
 class _ObjectRestore:
+  """A restore by object: a walk, then a decision about each place."""
+
   def __init__(
     self, session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
   ) -> None:

@@ -208,6 +208,7 @@ def _find_control_flow(meta: Any) -> str | None:
 
 
 def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
+  """Returns what names show: attributes of the description."""
   specs = checkpoint.specs
   scales = names.find_scales(specs)
   found = [
@@ -283,12 +284,13 @@ def _make_state(values: Mapping[str, Any]) -> LossScaleState:
 
 
 def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
+  """Returns what the object graph shows, as `_describe_names` does."""
   graph = ObjectGraph(checkpoint)
   slots = [{s.slot_name for s in node.slot_variables} for node in graph.nodes]
   states, inner = [], set()
   steps: list[int | None] = []
   api = None
-  for number, path in reading.find_paths(checkpoint.object_graph).items():
+  for number, path in graph.find_paths().items():
     children = graph.children[number]
     if slots[number] or not children.keys().isdisjoint(COUNTERS):
       kind = find_kind_of_roles(slots[number] - {"vhat"})

@@ -56,6 +56,8 @@ def restore_by_name(
 
 
 class _EagerRestore:
+  """A restore by name: places of all variables, then their sources."""
+
   def __init__(
     self,
     checkpoint: Checkpoint,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ import re
 import time
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
@@ -38,11 +36,8 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tf_compat_lossscale._core.tf import graphs
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# A message of the object graph. Checkers know no types of protobuf.
-_Node: TypeAlias = Any
 _T = TypeVar("_T")
 _Message = TypeVar("_Message", bound=Message)
-_LONGEST_PATH = 1000  # Characters.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path"
 _SAVED_MODEL = "saved_model.pb"
@@ -349,36 +344,6 @@ def _list_below(folder: str) -> list[str]:
   return [n for n in names if _has_checkpoint(os.path.join(folder, n))]
 
 
-def get_children(node: _Node) -> dict[str, int]:
-  """Returns the children of an object: name -> number of the node."""
-  return {child.local_name: child.node_id for child in node.children}
-
-
-def find_paths(
-  graph: trackable_object_graph_pb2.TrackableObjectGraph,
-  barred: Collection[int] = (),
-) -> dict[int, str]:
-  """Returns number of a node -> the shortest path from the root.
-
-  Slots have none. A very long path is abbreviated.
-
-  Args:
-    graph: The object graph.
-    barred: The nodes that no path may pass.
-  """
-  paths = {} if 0 in barred else {0: ""}
-  queue = list(paths)
-  for number in queue:  # The queue grows meanwhile.
-    for name, child in get_children(graph.nodes[number]).items():
-      if child not in paths and child not in barred:
-        path = f"{paths[number]}/{name}".lstrip("/")
-        if len(path) > _LONGEST_PATH:
-          path = "…" + path[-_LONGEST_PATH // 2 :]
-        paths[child] = path
-        queue.append(child)
-  return paths
-
-
 def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
   """Returns a checkpoint's prefix, and how it was chosen among several."""
   if path is None:
@@ -430,6 +395,7 @@ def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def _find_in_folder(folder: str) -> tuple[str, str]:
+  """Does what `_locate` does, for a folder."""
   if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
     variables = os.path.join(folder, _VARIABLES)
     if not tf.io.gfile.exists(variables + ".index"):
@@ -458,6 +424,7 @@ def _find_in_folder(folder: str) -> tuple[str, str]:
 
 
 def _find_by_state(folder: str, state: str) -> str:
+  """Returns the prefix that the file 'checkpoint' of a folder names."""
   path = os.path.join(folder, state)
   for _ in range(2):  # A Saver may save another one, and remove the latest.
     _refuse_pipe(path)

@@ -37,7 +37,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Source
@@ -306,6 +305,8 @@ def name_keras(
 
 
 class _Naming:
+  """The names that Keras's state has in a program of TensorFlow 1."""
+
   def __init__(
     self,
     checkpoint: Checkpoint,
@@ -317,7 +318,7 @@ class _Naming:
     self.mapping = dict(mapping)
     self._checkpoint, self._rate = checkpoint, learning_rate
     self._graph = ObjectGraph(checkpoint)
-    self.saved = list(_find_saved(checkpoint, self._graph))
+    self.saved = list(_find_saved(self._graph))
     self._places = {place.name: place for place in places}
     self._wanted = {place.name: place.spec for place in places}
     self._named = NamedSlots(self._wanted)
@@ -349,6 +350,7 @@ class _Naming:
       self._add(scope + name, saved.children[child], spec)
 
   def add_slots(self, saved: _Saved) -> None:
+    """Adds the slots of weights; decides on those that Keras does not need."""
     by_slot = {key: name for name, key in self.mapping.items() if key}
     spare: list[str] = []
     for weight, role, slot in saved.slots if saved.kind else []:
@@ -430,9 +432,9 @@ class _Saved(NamedTuple):
   counter: int
 
 
-def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
+def _find_saved(graph: ObjectGraph) -> Iterator[_Saved]:
   """Yields each of Keras's optimizers in an object graph."""
-  paths = reading.find_paths(checkpoint.object_graph)
+  paths = graph.find_paths()
   bases = {
     number: children[name]
     for number, children in enumerate(graph.children)

@@ -285,6 +285,7 @@ def _import_homes() -> None:
 
 
 def _put_in_place() -> InstallReport:
+  """Installs the names, unless they are; reports where each is."""
   global _installer
   if _installer is None:
     installer = _Installer()

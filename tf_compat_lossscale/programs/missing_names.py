@@ -326,6 +326,7 @@ def _find_gone(name: str) -> str | None:
 
 
 def _find_in_contrib(path: str) -> Absence:
+  """Returns what `find` says of `tf.contrib.PATH`."""
   if not path:  # The whole of it is imported, or has another name.
     return Absence("tf.contrib", True)
   top, *parts = path.split(".")
@@ -362,6 +363,7 @@ def _has(names: Mapping[str, str], name: str) -> bool:
 
 
 def _find_private(name: str) -> Absence | None:
+  """Does what `find` does, for a name in `tensorflow.python`."""
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
     return Absence(tables.PRIVATE_KERAS, True)
   module, last = name, ""
