@@ -3,7 +3,8 @@
 
 `install()` puts the names there again; `scan` and `run` look them up in
 sources. The table knows the modules of this package as strings alone, so that
-reading it imports none of them.
+reading it imports none of them. Other names that several modules need, such
+as those of environment variables, are here, too.
 """
 
 from __future__ import annotations

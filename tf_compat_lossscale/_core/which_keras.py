@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which Keras `tf.keras` is: Keras 2, for old programs, or Keras 3."""
+"""Decides which Keras `tf.keras` is: Keras 2, for old programs, or Keras 3.
+
+It also tells which TensorFlow and which packages are installed, and imports
+none of them.
+"""
 
 from __future__ import annotations
 

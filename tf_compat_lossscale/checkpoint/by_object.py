@@ -35,7 +35,6 @@ from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as _objects
 from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import slots
-from tf_compat_lossscale.checkpoint.matching import MEANINGS
 from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.places import make_place
 from tf_compat_lossscale.checkpoint.places import Place
@@ -43,14 +42,14 @@ from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
-from tf_compat_lossscale.checkpoint.report import MOST
+from tf_compat_lossscale.checkpoint.reading import MOST
+from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.keras import optimizer_states
 
-_ATTRIBUTES, _SLOT = "/.ATTRIBUTES/", "/.OPTIMIZER_SLOT/"
+_ATTRIBUTES = "/.ATTRIBUTES/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
-_BASES = (names.BASE_OPTIMIZER, _INNER := "inner_optimizer")
+_BASES = (names.BASE_OPTIMIZER, names.INNER_OPTIMIZER)
 _SCALE = "scale "  # What the meaning of a loss scale's variable begins with.
 _OTHER_LAYOUT = "the same optimizer, laid out otherwise"
 _V1 = "TensorFlow 1's"
@@ -91,7 +90,7 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
     found.items.append(item)
     way = "".join(f"{base}/" for base in found.bases)
     children = side.list_children(item)
-    bases = [
+    inside = [
       name
       for name in _BASES
       if is_optimizer
@@ -99,6 +98,7 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
       and children[name] not in found.items
       and side.is_optimizer(children[name])
     ]
+    base = inside[0] if inside else None
     has_scale = is_optimizer and names.KERAS_3_SCALE in children
     for name, child in children.items():
       weights = {}
@@ -109,13 +109,16 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
         weights = {f"{name}/{key}": weight for key, weight in below.items()}
       for path, weight in weights.items():
         key = path.rpartition("/")[2]
-        found.parts[_SCALE + MEANINGS.get(key, key)] = weight, way + path
+        found.parts[_SCALE + names.MEANINGS.get(key, key)] = weight, way + path
       if weights:
         continue
-      if not is_optimizer or (name not in _BASES and bases[:1] != [_INNER]):
+      is_ignored = name in _BASES or base == names.INNER_OPTIMIZER
+      if not (is_optimizer and is_ignored):
         found.parts[name] = child, way + name
-    found.bases.extend(bases[:1])
-    item = children[bases[0]] if bases else None
+    if base is None:
+      break
+    found.bases.append(base)
+    item = children[base]
   return found
 
 
@@ -225,6 +228,7 @@ class _Walk:
     place.keys.setdefault(key, step.proof)
 
   def _list_steps(self, step: _Step) -> Iterator[_Step]:
+    """Yields what is in an object, each with the node for it."""
     item, number = step.item, step.number
     here = _lay_out(item, _objects, item)
     there = _lay_out(number, self._graph, item)
@@ -276,7 +280,8 @@ class _Walk:
           slot = _objects.get_slot(owner.optimizer, variable, name)
           if slot is None or id(slot) in self.places:
             continue
-          place = make_place(f"{weight.name}{_SLOT}{owner.path}/{name}", slot)
+          path = f"{weight.name}{_objects.SLOT}{owner.path}/{name}"
+          place = make_place(path, slot)
           self.places[id(slot)] = place
           for number, proof in owner.numbers.items():
             for node in self.nodes.get(id(variable), ()):
@@ -288,6 +293,8 @@ class _Walk:
 
 
 class _ObjectRestore:
+  """A restore by object: a walk, then a decision about each place."""
+
   def __init__(
     self, session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
   ) -> None:

@@ -14,9 +14,11 @@ from typing import Any
 
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.slots import ALIKE
+from tf_compat_lossscale.checkpoint.slots import COUNTERS
 from tf_compat_lossscale.checkpoint.slots import find_kind_of_roles
 from tf_compat_lossscale.checkpoint.slots import ROLES
 
@@ -37,6 +39,7 @@ _MEMBERS = (
   *("good_steps", names.KERAS_3[1], "bad_steps", *names.COUNTS),
 )
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
+# The ops of conds, in TensorFlow 1's control flow and in TensorFlow 2's.
 _V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
 # NVIDIA's dnnlib, as in StyleGAN, has the logarithm of a loss scale.
 _LOGARITHM = "loss_scaling_var"
@@ -121,7 +124,7 @@ class Description:
         f"Load it by {load if is_ours else 'tf.saved_model.load'}({folder!r})."
       )
     elif self.kind == SAVER and has_run_away:
-      conds = any(names.get_cond_number(key) is not None for key in self.keys)
+      conds = any(map(names.has_cond, self.keys))
       is_v1 = self.control_flow == "v1" or (not self.control_flow and conds)
       to = "saver" if is_v1 else "saver-v2"
       to = names.CONTRIB if self.api == names.CONTRIB else to
@@ -205,6 +208,7 @@ def _find_control_flow(meta: Any) -> str | None:
 
 
 def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
+  """Returns what names show: attributes of the description."""
   specs = checkpoint.specs
   scales = names.find_scales(specs)
   found = [
@@ -214,7 +218,7 @@ def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
   steps = [
     name
     for name, spec in specs.items()
-    if names.split_scope(name)[1] == "global_step"
+    if names.is_global_step(name)
     and not spec.shape
     and spec.dtype in names.INTEGERS
   ]
@@ -268,46 +272,47 @@ def _make_state(values: Mapping[str, Any]) -> LossScaleState:
   Args:
     values: Name or path of a variable -> its value; the loss scale first.
   """
-  found = {names.get_base(name): value for name, value in values.items()}
+  bases = map(names.get_base, values)
+  found = dict(zip((names.MEANINGS.get(b, b) for b in bases), values.values()))
   return LossScaleState(
     float(next(iter(values.values()))),
-    found.get("good_steps", found.get(names.KERAS_3[1])),
-    found.get(names.SPENT, found.get("bad_steps")),
+    found.get("good"),
+    found.get("bad"),
     tuple(values),
     skipped_steps=found.get(names.SKIPPED),
   )
 
 
 def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
-  graph = checkpoint.object_graph
-  nodes = [reading.get_children(node) for node in graph.nodes]
+  """Returns what the object graph shows, as `_describe_names` does."""
+  graph = ObjectGraph(checkpoint)
   slots = [{s.slot_name for s in node.slot_variables} for node in graph.nodes]
   states, inner = [], set()
   steps: list[int | None] = []
   api = None
-  for number, path in reading.find_paths(graph).items():
-    children = nodes[number]
-    if slots[number] or "iter" in children or "_iterations" in children:
+  for number, path in graph.find_paths().items():
+    children = graph.children[number]
+    if slots[number] or not children.keys().isdisjoint(COUNTERS):
       kind = find_kind_of_roles(slots[number] - {"vhat"})
       is_sgd = kind == "Momentum" and "iter" in children
       inner.add("SGD" if is_sgd else kind)
-      steps += [
-        _read_child(checkpoint, children, "iter"),
-        _read_child(checkpoint, children, "_iterations"),
-      ]
-    generation = _find_generation(checkpoint, nodes, number)
+      steps += [_read_child(checkpoint, graph, children, n) for n in COUNTERS]
+    generation = _find_generation(graph, number)
     if generation:
       if names.LOSS_SCALE in children:
-        children = nodes[children[names.LOSS_SCALE]]
+        children = graph.children[children[names.LOSS_SCALE]]
         path = f"{path}/{names.LOSS_SCALE}".lstrip("/")
-      listed = {n: _read_child(checkpoint, children, n) for n in _MEMBERS}
-      values = {n: value for n, value in listed.items() if value is not None}
+      values = {
+        name: value
+        for name in _MEMBERS
+        if (value := _read_child(checkpoint, graph, children, name)) is not None
+      }
       api = names.CONTRIB if names.LOSS_SCALE in values else generation
       if not values.keys().isdisjoint(_MEMBERS[:3]):
         states.append(
           _make_state({f"{path}/{n}".lstrip("/"): values[n] for n in values})
         )
-  step = _read_child(checkpoint, nodes[0], "global_step")
+  step = _read_child(checkpoint, graph, graph.children[0], "global_step")
   if step is None:
     step = max((s for s in steps if s is not None), default=None)
   return {
@@ -320,29 +325,27 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _read_child(
-  checkpoint: Checkpoint, children: Mapping[str, int], name: str
+  checkpoint: Checkpoint,
+  graph: ObjectGraph,
+  children: Mapping[str, int],
+  name: str,
 ) -> Any:
   """Returns the value of an object's scalar variable; None if there is none."""
-  if name not in children:
-    return None
-  key = reading.get_key(checkpoint.object_graph.nodes[children[name]])
-  if not key or key not in checkpoint.specs or checkpoint.specs[key].shape:
+  key = graph.get_key(children.get(name))
+  if key is None or checkpoint.specs[key].shape:
     return None
   return checkpoint.read_scalar(key)
 
 
-def _find_generation(
-  checkpoint: Checkpoint, nodes: list[dict[str, int]], number: int
-) -> str | None:
+def _find_generation(graph: ObjectGraph, number: int) -> str | None:
   """Returns the API of an optimizer with a loss scale; None for others."""
-  children = nodes[number]
-  if names.KERAS_3_SCALE in children and "inner_optimizer" in children:
+  children = graph.children[number]
+  if names.KERAS_3_SCALE in children and names.INNER_OPTIMIZER in children:
     return KERAS_3
-  graph = checkpoint.object_graph
   scale = children.get(names.LOSS_SCALE)
-  if scale is not None and reading.get_key(graph.nodes[scale]):
+  if graph.get_key(scale) is not None:
     return None  # The user's variable.
-  if scale is None and not _shares_counter(nodes, children):
+  if scale is None and not _shares_counter(graph.children, children):
     return None
   if "_iterations" in children:
     return KERAS_211
@@ -354,7 +357,7 @@ def _find_generation(
     own = others == {names.LOSS_SCALE} and number
     has_slots = bool(graph.nodes[number].slot_variables)
     return ENVIRONMENT if own or has_slots else None
-  base = nodes[children[names.BASE_OPTIMIZER]]
+  base = graph.children[children[names.BASE_OPTIMIZER]]
   return KERAS_22 if "iter" in base else names.COMPAT
 
 
@@ -366,5 +369,5 @@ def _shares_counter(
   So does Keras's LossScaleOptimizer, which has no child for a fixed loss scale.
   """
   inner = nodes[children.get(names.BASE_OPTIMIZER, 0)]
-  counters = {"iter", "_iterations"} & children.keys() & inner.keys()
+  counters = {*COUNTERS} & children.keys() & inner.keys()
   return any(children[name] == inner[name] for name in counters)

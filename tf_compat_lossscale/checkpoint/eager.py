@@ -27,8 +27,8 @@ from tf_compat_lossscale.checkpoint.places import Undecided
 from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.keras import optimizer_states
 
 _HYPER = "a hyperparameter is the program's"
@@ -56,6 +56,8 @@ def restore_by_name(
 
 
 class _EagerRestore:
+  """A restore by name: places of all variables, then their sources."""
+
   def __init__(
     self,
     checkpoint: Checkpoint,
@@ -160,7 +162,7 @@ class _EagerRestore:
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
           if left.pop(id(slot), None) is not None:
-            there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
+            there = f"{weight.path}{_objects.SLOT}{path}/{role}"
             place = self._add(slot, there)
             base = names.get_base(place.name)
             made.setdefault((weight, base), []).append(place)
@@ -210,7 +212,7 @@ class _EagerRestore:
     ):
       weight = self._weights.get(id(variable))
       if weight is not None:
-        there = f"{weight.path}/.OPTIMIZER_SLOT/{path}/{role}"
+        there = f"{weight.path}{_objects.SLOT}{path}/{role}"
         self._fill_slot(add(slot, there), weight, inner, kind, role)
     others = [
       (name, add(variable, f"{path}/{places.get_name(variable)}"))
@@ -293,9 +295,7 @@ class _EagerRestore:
 
   def _give_steps(self, counters: list[Place]) -> int | None:
     """Gives an optimizer's counters their number of steps; returns that."""
-    steps = [
-      n for n in self._sources if names.split_scope(n)[1] == "global_step"
-    ]
+    steps = list(filter(names.is_global_step, self._sources))
     likely = [
       name
       for each in counters

@@ -38,8 +38,8 @@ from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.places import Undecided
 from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import MOST
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
-from tf_compat_lossscale.checkpoint.report import MOST
 
 _PARTIAL = "the checkpoint has a loss scale without its variable"
 _NOT_COUNTED = "that loss scale has no such count; it starts from 0"
@@ -47,17 +47,6 @@ MAPPED = "the mapping says so"
 _SAME_ORDER = "same_order says so"
 _ONLY = "the only {} in the checkpoint"
 _ONLY_IN_SCOPE = "the only {} in its scope"
-# What APIs call the variables of a loss scale -> what they mean. GrowthBackoff
-# has further counts, which have one name everywhere.
-MEANINGS = {
-  "current_loss_scale": "value",  # compat.v1 and Keras 2.
-  "loss_scale": "value",  # tf.contrib.
-  "dynamic_scale": "value",  # Keras 3.
-  "good_steps": "good",
-  "step_counter": "good",
-  "bad_steps": "bad",
-  "spent_hysteresis": "bad",  # GrowthBackoff.
-}
 
 
 def match(
@@ -221,7 +210,7 @@ class _Matching:
     return (
       names.is_power(key, spec)
       or names.is_named_like_scale(key, spec)
-      or _has_cond(key)
+      or names.has_cond(key)
     )
 
   def pair_scales(self) -> None:
@@ -436,7 +425,7 @@ class _Matching:
     for kind, ours in scalars.items():
       theirs = scalars_there.get(kind, [])
       loose = set(ours) ^ set(theirs)
-      if not set(ours) <= set(theirs) and any(map(_has_cond, loose)):
+      if not set(ours) <= set(theirs) and any(map(names.has_cond, loose)):
         self.pair_kind(ours, theirs)
     for name in list(self.here):
       if name in self.there:
@@ -459,7 +448,7 @@ def _get_parts(scale: ScaleNames) -> dict[str, str]:
   """Returns what each variable of a loss scale means -> its name."""
   bases = (*names.SCALE_TENSORS[scale.api], *names.COUNTS)
   return {
-    MEANINGS.get(base, base): name
+    names.MEANINGS.get(base, base): name
     for base, name in zip(bases, (*scale.names, *scale.counts))
   }
 
@@ -477,7 +466,3 @@ def _group_scalars(
 def _get_scope(name: str) -> str:
   """Returns the scope of a variable, without conds."""
   return names.split_scope(names.remove_conds(name))[0]
-
-
-def _has_cond(name: str) -> bool:
-  return names.get_cond_number(name) is not None

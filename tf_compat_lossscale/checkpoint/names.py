@@ -65,9 +65,21 @@ COUNT = TensorSpec("int64", ())
 
 # The children of an optimizer with a loss scale in an object graph.
 BASE_OPTIMIZER, LOSS_SCALE = "base_optimizer", "loss_scale"
-KERAS_3_SCALE = "dynamic_scale"  # The same in Keras 3's LossScaleOptimizer.
+# The same in Keras 3's LossScaleOptimizer.
+INNER_OPTIMIZER, KERAS_3_SCALE = "inner_optimizer", "dynamic_scale"
 # Its loss scale and its counter of good steps, in the order of SCALE_TENSORS.
 KERAS_3 = (KERAS_3_SCALE, "step_counter")
+# What APIs call the variables of a loss scale -> what they mean. GrowthBackoff
+# has further counts, which have one name everywhere.
+MEANINGS = {
+  "current_loss_scale": "value",  # compat.v1 and Keras 2.
+  "loss_scale": "value",  # tf.contrib.
+  KERAS_3[0]: "value",
+  "good_steps": "good",
+  KERAS_3[1]: "good",
+  "bad_steps": "bad",
+  SPENT: "bad",
+}
 
 # The dtypes that no weight or slot has, since no gradient has them.
 INTEGERS = {
@@ -83,37 +95,6 @@ DEBIASING = {"biased", "local_step"}  # What zero debiasing keeps beside one.
 STEPS = {"global_step", "save_counter"}
 ACCUMULATION = {"accumulation/micro_batches"}  # The counter of `accumulate`.
 MASTERS = "FP32-master-copy/"  # The scope of float32 copies of float16 weights.
-# What optimizers call their slots that `slots` has no table for, in lower case
-# and without numbers. Most are the names of the optimizers.
-OTHER_SLOTS = {
-  # tf.train.
-  "adagradda",
-  "proximaladagrad",
-  "proximalgradientdescent",
-  # tf.contrib.opt and its successors.
-  "accumulated_gradient",
-  "addsign",
-  "centeredrmsprop",
-  "elasticaverageoptimizer",
-  "ggt",
-  "larsoptimizer",
-  "lazyadam",
-  "lazyadamoptimizer",
-  "modelaverageoptimizer",
-  "movingaverageoptimizer",
-  "multistepoptimizer",
-  "powersign",
-  "sgdw",
-  "shampoo",
-  # Keras's, Adafactor's, NovoGrad's, and sums of gradients.
-  "vhat",
-  "vc",
-  "vr",
-  "grad_acc",
-  "grad_ema",
-}
-# Names of slots that are short enough for a program's own variables.
-SHORT_SLOTS = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
 
 
 class ScaleNames(NamedTuple):
@@ -235,9 +216,9 @@ def split_cond(name: str) -> tuple[str, int | None]:
   return name, None
 
 
-def get_cond_number(name: str) -> int | None:
-  """Returns the number of the last cond in a name, as `split_cond` does."""
-  return split_cond(name)[1]
+def has_cond(name: str) -> bool:
+  """Returns whether any scope of a name is a cond's."""
+  return any(map(_is_cond, name.split("/")[:-1]))
 
 
 def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
@@ -258,6 +239,11 @@ def get_other_power(power: str) -> str:
   scope, last = split_scope(power)
   other = {"beta1": "beta2", "beta2": "beta1"}.get(last[:5], last[:5])
   return scope + other + last[5:]
+
+
+def is_global_step(name: str) -> bool:
+  """Returns whether a variable is called like the global step, in any scope."""
+  return split_scope(name)[1] == "global_step"
 
 
 def is_named_like_scale(name: str, tensor: TensorSpec) -> bool:
@@ -303,7 +289,7 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
     }
     lists = [by_base.get(base, []) for base in SCALE_TENSORS[api]]
     sizes = set(map(len, lists))
-    if len(sizes) == 1:
+    if len(sizes) == 1:  # As many of each name.
       further = [by_base.get(base, []) for base in COUNTS]
       if {len(members) for members in further} != sizes or api != COMPAT:
         further = []  # Some loss scale there is no GrowthBackoff.
@@ -312,9 +298,9 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
         ScaleNames(api, scope, each, more)
         for each, more in zip(zip(*lists), counts)
       ]
-    elif 0 not in sizes:
+    elif 0 not in sizes:  # More of one name than of another.
       unclear.update(name for members in lists for name in members)
-    elif sizes == {0, len(lists[0])}:
+    elif sizes == {0, len(lists[0])}:  # Counters are missing.
       for i, first in enumerate(lists[0]):
         number = get_number(first)
         each = tuple(
@@ -323,7 +309,7 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
         )
         if all(n not in tensors for n, m in zip(each, lists) if not m):
           incomplete.append(ScaleNames(api, scope, each))
-    elif not lists[0]:
+    elif not lists[0]:  # There are counters alone.
       counters.update(name for members in lists for name in members)
   likely = [
     scale
@@ -350,7 +336,7 @@ def sort_by_creation(names: Iterable[str]) -> list[str] | None:
   """
   listed = list(names)
   scopes = {split_scope(remove_conds(name))[0] for name in listed}
-  conds = [get_cond_number(name) for name in listed]
+  conds = [split_cond(name)[1] for name in listed]
   keys = [
     (0 if cond is None else cond, get_number(name))
     for cond, name in zip(conds, listed)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.keras import optimizer_states
 
@@ -23,7 +23,9 @@ BUILD = (
   "optimizer.build(variables), or of a legacy optimizer or TensorFlow 1's "
   "optimizer.apply_gradients([(tf.zeros_like(w), w) for w in variables])"
 )
+SLOT = "/.OPTIMIZER_SLOT/"  # Between the paths of a weight and an optimizer.
 _VALUE = "VARIABLE_VALUE"
+_LONGEST_PATH = 1000  # Characters.
 list_children = tracking.list_children
 is_variable = optimizer_states.is_variable
 
@@ -43,7 +45,10 @@ class ObjectGraph:
     assert proto is not None
     self._specs = checkpoint.specs
     self.nodes = proto.nodes
-    self.children = [reading.get_children(node) for node in self.nodes]
+    self.children = [
+      {child.local_name: child.node_id for child in node.children}
+      for node in self.nodes
+    ]
     self.slots = {
       (number, slot.original_variable_node_id, slot.slot_name): (
         slot.slot_variable_node_id
@@ -58,6 +63,26 @@ class ObjectGraph:
       for child in own.values()
       if number not in again
     }
+
+  def find_paths(self, barred: Collection[int] = ()) -> dict[int, str]:
+    """Returns number of a node -> the shortest path from the root.
+
+    Slots have none. A very long path is abbreviated.
+
+    Args:
+      barred: The nodes that no path may pass.
+    """
+    paths = {} if 0 in barred else {0: ""}
+    queue = list(paths)
+    for number in queue:  # The queue grows meanwhile.
+      for name, child in self.children[number].items():
+        if child not in paths and child not in barred:
+          path = f"{paths[number]}/{name}".lstrip("/")
+          if len(path) > _LONGEST_PATH:
+            path = "…" + path[-_LONGEST_PATH // 2 :]
+          paths[child] = path
+          queue.append(child)
+    return paths
 
   def find_value(self, number: int) -> Any:
     """Returns the attribute with a variable's value; None without value."""

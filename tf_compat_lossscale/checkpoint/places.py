@@ -2,9 +2,9 @@
 """Places that want values, and the sources of the values.
 
 Every way to restore a checkpoint makes a `Place` of each variable and decides
-on the `Source` of its value: `matching` by names, `objects` by the object
-graph. Then `fill` reads all values, checks them, and assigns them. So nothing
-is assigned unless all is found.
+on the `Source` of its value: `matching` and `eager` by names, `by_object` by
+the object graph. Then `fill` reads all values, checks them, and assigns them.
+So nothing is assigned unless all is found.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.report import shorten
 
 _COMPARED = 300  # The number of names that a name is compared with at most.
 # Why a place gets no value of the checkpoint, or gets it otherwise.

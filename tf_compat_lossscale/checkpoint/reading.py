@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -21,7 +21,6 @@ import re
 import time
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
@@ -37,11 +36,8 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tf_compat_lossscale._core.tf import graphs
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# A message of the object graph. Checkers know no types of protobuf.
-_Node: TypeAlias = Any
 _T = TypeVar("_T")
 _Message = TypeVar("_Message", bound=Message)
-_LONGEST_PATH = 1000  # Characters.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path"
 _SAVED_MODEL = "saved_model.pb"
@@ -49,7 +45,8 @@ _VARIABLES = os.path.join("variables", "variables")
 _PARTS = re.compile(r"(.+)\.(index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL)
 DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 _STEP = re.compile(r"(.*?)-?([0-9]+)", re.DOTALL)
-_MANY = 5  # Checkpoints that an error lists.
+MOST = 20  # The number of problems that a message lists at most.
+_MANY = 5  # The number of checkpoints that an error lists at most.
 _KERAS = (".h5", ".hdf5", ".keras")
 _FIRST_FORMAT = (
   "a checkpoint of TensorFlow's first format (V1) has none, and is restored by "
@@ -88,6 +85,13 @@ def escape(text: str) -> str:
   )
 
 
+def shorten(texts: Iterable[str], most: int = MOST) -> list[str]:
+  """Returns the first of some texts, and the number of the others."""
+  listed = list(texts)
+  more = len(listed) - most
+  return [*listed[:most], *([f"and {more} more"] if more > 0 else [])]
+
+
 class TensorSpec(NamedTuple):
   """The dtype of a tensor, by its name in TensorFlow, and the shape."""
 
@@ -124,7 +128,7 @@ class Checkpoint:
     self.is_checked = False  # Whether `check_current` found it unchanged.
     for path in (prefix + ".index", prefix + ".meta", *list_data(prefix)):
       _refuse_pipe(path)
-    check_prefix(prefix)
+    refuse_pattern(prefix)
     self._stamp = _read_stamp(prefix)
     with _explain(self.prefix):
       self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
@@ -300,7 +304,7 @@ def find(path: str | os.PathLike[str]) -> str:
   return _locate(path)[0]
 
 
-def check_prefix(prefix: str) -> None:
+def refuse_pattern(prefix: str) -> None:
   """Refuses a prefix by which TensorFlow's readers find other files, or none.
 
   Raises:
@@ -338,44 +342,6 @@ def _has_checkpoint(folder: str) -> bool:
 def _list_below(folder: str) -> list[str]:
   names = sorted(name.rstrip("/") for name in _list_names(folder))
   return [n for n in names if _has_checkpoint(os.path.join(folder, n))]
-
-
-def get_children(node: _Node) -> dict[str, int]:
-  """Returns the children of an object: name -> number of the node."""
-  return {child.local_name: child.node_id for child in node.children}
-
-
-def get_key(node: _Node) -> str | None:
-  """Returns the key of a variable's value; None if the node is no variable."""
-  for attribute in node.attributes:
-    if attribute.name == "VARIABLE_VALUE":
-      return attribute.checkpoint_key
-  return None
-
-
-def find_paths(
-  graph: trackable_object_graph_pb2.TrackableObjectGraph,
-  barred: Collection[int] = (),
-) -> dict[int, str]:
-  """Returns number of a node -> the shortest path from the root.
-
-  Slots have none. A very long path is abbreviated.
-
-  Args:
-    graph: The object graph.
-    barred: The nodes that no path may pass.
-  """
-  paths = {} if 0 in barred else {0: ""}
-  queue = list(paths)
-  for number in queue:  # The queue grows meanwhile.
-    for name, child in get_children(graph.nodes[number]).items():
-      if child not in paths and child not in barred:
-        path = f"{paths[number]}/{name}".lstrip("/")
-        if len(path) > _LONGEST_PATH:
-          path = "…" + path[-_LONGEST_PATH // 2 :]
-        paths[child] = path
-        queue.append(child)
-  return paths
 
 
 def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
@@ -429,6 +395,7 @@ def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def _find_in_folder(folder: str) -> tuple[str, str]:
+  """Does what `_locate` does, for a folder."""
   if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
     variables = os.path.join(folder, _VARIABLES)
     if not tf.io.gfile.exists(variables + ".index"):
@@ -439,8 +406,8 @@ def _find_in_folder(folder: str) -> tuple[str, str]:
     return _find_by_state(folder, _STATE), ""
   prefixes = _list_prefixes(folder)
   if not prefixes:
-    below = _list_below(folder)
-    more = f"; those in it have some: {_join(below)}" if below else ""
+    below = ", ".join(shorten(_list_below(folder), _MANY))
+    more = f"; those in it have some: {below}" if below else ""
     if not more and any(".data-" in name for name in _list_names(folder)):
       more = ": there are data files, but no index"
     raise CheckpointError(f"{folder}: a folder without a checkpoint{more}")
@@ -457,6 +424,7 @@ def _find_in_folder(folder: str) -> tuple[str, str]:
 
 
 def _find_by_state(folder: str, state: str) -> str:
+  """Returns the prefix that the file 'checkpoint' of a folder names."""
   path = os.path.join(folder, state)
   for _ in range(2):  # A Saver may save another one, and remove the latest.
     _refuse_pipe(path)
@@ -509,14 +477,9 @@ def _make_error(path: str, what: str) -> CheckpointError:
   # 'model.ckpt' without a step means those of that name.
   same = [other for other in found if _split_step(other)[0] == name]
   where = os.path.join(folder, "") or "this folder"
-  beside = f"; in {where} there is: {_join((same or found)[::-1])}"
+  listed = ", ".join(shorten((same or found)[::-1], _MANY))
+  beside = f"; in {where} there is: {listed}"
   return CheckpointError(f"{path}: {what}{beside if found else ''}")
-
-
-def _join(names: Sequence[str]) -> str:
-  """Joins names, the first ones if there are many."""
-  more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
-  return ", ".join(names[:_MANY]) + more
 
 
 def _read_bytes(path: str, size: int = -1) -> bytes:

@@ -378,4 +378,5 @@ class Renaming:
 
 
 def _is_in_cond(name: str) -> bool:
+  """Returns whether the last scope of a name is a cond's."""
   return names.get_base(names.split_scope(name)[0][:-1]) == "cond"

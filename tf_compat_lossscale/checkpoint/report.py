@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 import dataclasses
 
 from tf_compat_lossscale.checkpoint.reading import escape
+from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
-
-MOST = 20  # The number of problems that a message lists at most.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +106,3 @@ class Conversion:
   def size(self) -> int:
     """The number of bytes of all tensors of the destination."""
     return sum(spec.size for spec in self.written.values())
-
-
-def shorten(problems: Iterable[str], most: int = MOST) -> list[str]:
-  """Returns the first problems, and the number of the others."""
-  listed = list(problems)
-  more = len(listed) - most
-  return [*listed[:most], *([f"and {more} more"] if more > 0 else [])]

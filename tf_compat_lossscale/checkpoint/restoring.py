@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores checkpoints of any generation into variables, objects and models."""
+"""Restores checkpoints of any generation into variables, objects and models.
+
+`restore` chooses the way. The variables of a session, or a list of variables,
+are restored by name here; objects are restored by name in `eager`, and by
+object in `by_object`.
+"""
 
 from __future__ import annotations
 
@@ -267,7 +272,7 @@ def _excuse(places: list[Place], what: str) -> None:
   if what == "weights":
     for scale in names.find_scales(tensors).known:
       own.update(scale.names, scale.counts)
-    own |= {n for n in tensors if names.split_scope(n)[1] == "global_step"}
+    own.update(filter(names.is_global_step, tensors))
   for place in places:
     if place.name in own:
       place.why = f"what={what!r}"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges the state of TensorFlow 1's optimizers with Keras's.
 
-docs/keras-checkpoints.md has the table of optimizers and slots. All slots but
-one have the same values in both. MomentumOptimizer sums gradients, and Keras's
-SGD sums what it adds to the variable:
+`name_keras` gives Keras's state to programs of TensorFlow 1, `eager` gives that
+of TensorFlow 1 to Keras's optimizers. docs/keras-checkpoints.md has the table
+of optimizers and slots. All slots but one have the same values in both.
+MomentumOptimizer sums gradients, and Keras's SGD what it adds to the variable:
 
     MomentumOptimizer    a = momentum * a + g;         w -= rate * a
     SGD                  v = momentum * v - rate * g;  w += v
@@ -11,6 +12,7 @@ SGD sums what it adds to the variable:
 So v is -rate * a. This module speaks of a slot's *role*: the slot's name in the
 table's last column. `tf.keras.optimizers.legacy` has slots by these names;
 later optimizers have a list of variables for each role, such as `_velocities`.
+An optimizer's *kind* is the key of `ROLES` with its slots, such as "Momentum".
 
 Keras's optimizers have further variables. What they get from TensorFlow 1:
 
@@ -35,7 +37,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Source
@@ -54,7 +55,7 @@ ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
   "Momentum": (("momentum",),),
   "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
 }
-# The same of TensorFlow 1's optimizers in object graphs, if they differ.
+# The roles of TensorFlow 1's in object graphs, if they differ -> the kind.
 _ROLES_OF_V1 = {
   frozenset({"accum", "accum_update"}): "Adadelta",
   frozenset({"accum", "linear"}): "Ftrl",
@@ -96,11 +97,42 @@ CLASSES = {
   ],
   "",
 )
+# What optimizers call their slots that no table above has, in lower case and
+# without numbers. Most are the names of the optimizers.
+_OTHER_SLOTS = {
+  # tf.train.
+  "adagradda",
+  "proximaladagrad",
+  "proximalgradientdescent",
+  # tf.contrib.opt and its successors.
+  "accumulated_gradient",
+  "addsign",
+  "centeredrmsprop",
+  "elasticaverageoptimizer",
+  "ggt",
+  "larsoptimizer",
+  "lazyadam",
+  "lazyadamoptimizer",
+  "modelaverageoptimizer",
+  "movingaverageoptimizer",
+  "multistepoptimizer",
+  "powersign",
+  "sgdw",
+  "shampoo",
+  # Keras's, Adafactor's, NovoGrad's, and sums of gradients.
+  "vhat",
+  "vc",
+  "vr",
+  "grad_acc",
+  "grad_ema",
+}
+# Names of slots that are short enough for a program's own variables.
+SHORT_SLOTS = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
 # All that optimizers call their slots, in lower case and without numbers.
 SLOTS = {
   *(kind.lower() for kind in (*CLASSES, *ALIKE, *OWN_NAMES)),
   *(role for each in ROLES.values() for roles in each for role in roles),
-  *names.OTHER_SLOTS,
+  *_OTHER_SLOTS,
 }
 # Optimizer -> role -> the attribute of Keras's newer optimizers that lists its
 # variables. In an object graph, the first optimizer whose lists are all there.
@@ -273,6 +305,8 @@ def name_keras(
 
 
 class _Naming:
+  """The names that Keras's state has in a program of TensorFlow 1."""
+
   def __init__(
     self,
     checkpoint: Checkpoint,
@@ -284,7 +318,7 @@ class _Naming:
     self.mapping = dict(mapping)
     self._checkpoint, self._rate = checkpoint, learning_rate
     self._graph = ObjectGraph(checkpoint)
-    self.saved = list(_find_saved(checkpoint, self._graph))
+    self.saved = list(_find_saved(self._graph))
     self._places = {place.name: place for place in places}
     self._wanted = {place.name: place.spec for place in places}
     self._named = NamedSlots(self._wanted)
@@ -316,6 +350,7 @@ class _Naming:
       self._add(scope + name, saved.children[child], spec)
 
   def add_slots(self, saved: _Saved) -> None:
+    """Adds the slots of weights; decides on those that Keras does not need."""
     by_slot = {key: name for name, key in self.mapping.items() if key}
     spare: list[str] = []
     for weight, role, slot in saved.slots if saved.kind else []:
@@ -359,7 +394,7 @@ class _Naming:
   def add_steps(self, saved: _Saved) -> None:
     """Adds the global step, if there is one optimizer, and Adam's powers."""
     for name, spec in self._wanted.items() if len(self.saved) == 1 else ():
-      if names.split_scope(name)[1] == "global_step":
+      if names.is_global_step(name):
         self._add(name, saved.counter, spec)
     steps = self._read(saved.counter)
     if steps is None or saved.kind not in CORRECTED:
@@ -397,13 +432,13 @@ class _Saved(NamedTuple):
   counter: int
 
 
-def _find_saved(checkpoint: Checkpoint, graph: ObjectGraph) -> Iterator[_Saved]:
+def _find_saved(graph: ObjectGraph) -> Iterator[_Saved]:
   """Yields each of Keras's optimizers in an object graph."""
-  paths = reading.find_paths(checkpoint.object_graph)
+  paths = graph.find_paths()
   bases = {
     number: children[name]
     for number, children in enumerate(graph.children)
-    for name in ("inner_optimizer", names.BASE_OPTIMIZER)
+    for name in (names.INNER_OPTIMIZER, names.BASE_OPTIMIZER)
     if name in children
   }
   inside = set(bases.values())

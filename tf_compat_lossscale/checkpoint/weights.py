@@ -29,12 +29,13 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import places
-from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
-from tf_compat_lossscale.checkpoint.report import shorten
 from tf_compat_lossscale.checkpoint.slots import HYPERPARAMETERS
+from tf_compat_lossscale.checkpoint.slots import SHORT_SLOTS
 from tf_compat_lossscale.checkpoint.slots import SLOTS
 
 LAYOUTS = ("weights", "npz", "safetensors")
@@ -43,7 +44,7 @@ _FACTORS = {"vc", "vr", "adafactor"}
 # What an optimizer around another one has beside it.
 _WRAPPERS = {
   names.BASE_OPTIMIZER: names.LOSS_SCALE,
-  "inner_optimizer": names.KERAS_3_SCALE,
+  names.INNER_OPTIMIZER: names.KERAS_3_SCALE,
 }
 # The scalars of Keras's optimizers up to TensorFlow 2.10.
 _SCALARS = {"iter"} | HYPERPARAMETERS
@@ -155,6 +156,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _choose(found: Weights, choice: Choice) -> None:
+  """Leaves out what patterns say; refuses those that match nothing."""
   averages = [a for each in found.averages.values() for a in each]
   known = {*found.kept, *(averages if choice.averages else ())}
   for pattern in (*choice.include, *choice.exclude):
@@ -257,7 +259,7 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
   shape, whole = specs[name].shape, specs[weight].shape
   if base not in SLOTS:
     return False
-  if base in names.SHORT_SLOTS and head != weight:
+  if base in SHORT_SLOTS and head != weight:
     # A program may call variables of its own m and v. Keras's optimizers have
     # slots such as `training/Adam/dense/kernel/m`.
     scope = head.removesuffix(weight).rstrip("/").rpartition("/")[2].lower()
@@ -273,14 +275,9 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _sort_objects(checkpoint: Checkpoint) -> Weights:
-  graph = checkpoint.object_graph
-  found = Weights()
-  nodes = [reading.get_children(node) for node in graph.nodes]
-  slots = {
-    slot.slot_variable_node_id: slot.original_variable_node_id
-    for node in graph.nodes
-    for slot in node.slot_variables
-  }
+  graph, found = ObjectGraph(checkpoint), Weights()
+  nodes = graph.children
+  slots = {slot: weight for (_, weight, _), slot in graph.slots.items()}
   others: set[int] = set()  # Optimizers, loss scales and metrics.
   counters: set[int] = set()
   for number, children in enumerate(nodes):
@@ -293,7 +290,7 @@ def _sort_objects(checkpoint: Checkpoint) -> Weights:
     others |= {children[name] for name in _METRICS & children.keys()}
     api = nodes[children["keras_api"]] if "keras_api" in children else {}
     others |= {api[name] for name in _METRICS_OF_KERAS_2 & api.keys()}
-  of_model = reading.find_paths(graph, others)
+  of_model = graph.find_paths(others)
   taken: dict[str, tuple[str, str]] = {}
   for number, node in enumerate(graph.nodes):
     for attribute in node.attributes:

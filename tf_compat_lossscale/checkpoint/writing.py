@@ -30,7 +30,6 @@ from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import report
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
@@ -58,7 +57,7 @@ _OTHER_ENDS = (
 def check_prefix(prefix: str, overwrite: bool) -> None:
   """Refuses a path at which no checkpoint may be written."""
   _check_path(prefix, "model.ckpt")
-  reading.check_prefix(prefix)
+  reading.refuse_pattern(prefix)
   end = os.path.splitext(prefix)[1].lower()
   if end in _OTHER_ENDS or reading.DATA.search(prefix):
     raise CheckpointError(
@@ -217,7 +216,7 @@ def check_tensors(
   if unfit:
     raise CheckpointError(
       f"{path}: {kind} cannot have tensors of such names or dtypes: "
-      f"{', '.join(report.shorten(unfit, 5))}; leave them out by exclude, on "
+      f"{', '.join(reading.shorten(unfit, 5))}; leave them out by exclude, on "
       "the command line by --exclude"
     )
 

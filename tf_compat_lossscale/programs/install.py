@@ -42,7 +42,7 @@ _PUBLIC = [
 ]
 # Modules that become attributes of their parents if TensorFlow lacks them. Only
 # imports find the other modules of the table that TensorFlow lacks.
-_GONE = re.compile(
+_ATTRIBUTES = re.compile(
   r"contrib|mixed_precision|(.+\.)?mixed_precision\.experimental"
 )
 
@@ -139,7 +139,7 @@ class _Installer(import_hooks.ImportWatcher):
       self._set(place, module, name, value)
     for last in table.MODULES_IN.get(place, ()):
       child = Place(place.space, f"{place.module}.{last}".lstrip("."))
-      if _GONE.fullmatch(child.module) and last not in vars(module):
+      if _ATTRIBUTES.fullmatch(child.module) and last not in vars(module):
         value = old_modules.make_legacy(child, package)
         self._set(place, module, last, value)
 
@@ -285,6 +285,7 @@ def _import_homes() -> None:
 
 
 def _put_in_place() -> InstallReport:
+  """Installs the names, unless they are; reports where each is."""
   global _installer
   if _installer is None:
     installer = _Installer()

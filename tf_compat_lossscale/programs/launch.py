@@ -115,9 +115,9 @@ class Choice(NamedTuple):
   def describe(self) -> str:
     """Returns what the program's source says, in a line."""
     assert self.decision is not None
-    names = list(map(str, self.decision.signs))
-    names.append("no name in it tells; --tf1 if it is older")
-    return f"TensorFlow {self.tensorflow} code ({names[0]})"
+    signs = self.decision.signs
+    why = signs[0] if signs else "no name in it tells; --tf1 if it is older"
+    return f"TensorFlow {self.tensorflow} code ({why})"
 
 
 def run(

@@ -192,7 +192,9 @@ def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
   if not tensorflow or not name.startswith(_ROOT):
     return None
   path, other = name.removeprefix(_ROOT), 3 - tensorflow
-  return tensorflow_names.find_name(path, other) and (
+  if not tensorflow_names.find_name(path, other):
+    return None
+  return (
     f"TensorFlow {other} has tf.{path}: if the program is for TensorFlow "
     f"{other}, try tf-lossscale run --tf{other}"
   )
@@ -289,6 +291,7 @@ def find(
 def _find(
   name: str, tensorflow: int | None, release: tuple[int, int] | None
 ) -> Absence | None:
+  """Does what `find` does, for a name whose package is installed."""
   gone = _find_gone(name)
   if gone:
     return Absence(gone, hint=explain(gone) or "")
@@ -323,6 +326,7 @@ def _find_gone(name: str) -> str | None:
 
 
 def _find_in_contrib(path: str) -> Absence:
+  """Returns what `find` says of `tf.contrib.PATH`."""
   if not path:  # The whole of it is imported, or has another name.
     return Absence("tf.contrib", True)
   top, *parts = path.split(".")
@@ -359,6 +363,7 @@ def _has(names: Mapping[str, str], name: str) -> bool:
 
 
 def _find_private(name: str) -> Absence | None:
+  """Does what `find` does, for a name in `tensorflow.python`."""
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
     return Absence(tables.PRIVATE_KERAS, True)
   module, last = name, ""

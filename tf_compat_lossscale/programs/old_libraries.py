@@ -251,10 +251,11 @@ class _ByType(dict[Any, Any]):
 
 
 def prepare(module: types.ModuleType) -> None:
-  """Prepares one of the modules that this module is about."""
-  prepare = {
+  """Prepares a module that was imported: one of those in `sitecustomize`."""
+  changes = {
+    "absl.flags._argument_parser": accept_texts,
     "collections": add_to_collections,
     "inspect": add_to_inspect,
     "numpy": add_to_numpy,
   }
-  prepare.get(module.__name__, accept_texts)(module)
+  changes[module.__name__](module)

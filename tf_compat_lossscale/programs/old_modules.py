@@ -109,7 +109,7 @@ def load(target: str) -> Any:
 
 
 def _find(owner: Any, name: str) -> Any:
-  """Returns the module of a name, or what has the name in its parent."""
+  """Returns the module `name`, or else the attribute of `owner`, its parent."""
   module = try_import(name)
   return module or getattr(owner, name.rpartition(".")[2])
 
@@ -161,7 +161,7 @@ def _make_from_table(name: str) -> types.ModuleType | None:
   path = name.removeprefix(f"{tables.CONTRIB}.")
   is_served = path != name and tables.is_contrib_module(path)
   if reason and not target.startswith("py."):
-    is_served = False  # Its parent is a module of today, which has none.
+    is_served = False  # A module of today stands for its parent, and lacks it.
   if is_served and not missing_names.find_install_command(path.split(".")[0]):
     return _ContribModule(path, reason)
   advice = missing_names.explain(name, reason)

@@ -103,6 +103,7 @@ def find_package(path: str) -> str | None:
 def _read_levels(
   first: Sequence[sources.Source], search: Sequence[str], own: Iterable[str]
 ) -> list[Sequence[sources.Source]]:
+  """Reads what the first sources import, and so on, level by level."""
   levels = [first]
   seen = {os.path.abspath(source.path) for source in first}
   for _ in range(_LEVELS):

@@ -31,11 +31,12 @@ def _start():
       sys.path.reverse()
 
     if mode == "auto":
-      # By its name, since `run` itself needs this module.
-      run = importlib.import_module("tf_compat_lossscale.programs.launch")
+      # By its name: `launch` needs this file, and modules must not import each
+      # other.
+      launch = importlib.import_module("tf_compat_lossscale.programs.launch")
       try:
-        run.decide_in_process()
-      except run.RunError as error:
+        launch.decide_in_process()
+      except launch.RunError as error:
         sys.stderr.write("tf-lossscale run: " + str(error) + "\n")
         sys.stderr.flush()
         os._exit(2)  # Python would go on after an error here.
