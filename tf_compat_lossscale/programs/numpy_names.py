@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that NumPy had when programs for TensorFlow 1 were written.
 
-NumPy 1.24 and 2.0 removed them. `tf-lossscale run` puts them back, since a new
-TensorFlow needs a new NumPy.
+NumPy 1.24 and 2.0 removed them, and 2.3 removed what `fromstring` did without
+`sep`. `tf-lossscale run` puts them back, since a new TensorFlow needs a new
+NumPy.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def is_builtin(name: str) -> bool:
 
 
 def add_names(numpy: types.ModuleType) -> None:
-  """Sets the names that NumPy lacks; those that NumPy has stay."""
+  """Sets the names that NumPy lacks, and a `fromstring` that takes bytes.
+
+  What else NumPy has stays.
+  """
   have = set(vars(numpy))
   for name, target in _NAMES.items():
     home, _, last = target.rpartition(".")
@@ -67,6 +71,23 @@ def add_names(numpy: types.ModuleType) -> None:
   for name, value in _make_others(numpy).items():
     if name not in have:
       setattr(numpy, name, value)
+  numpy.fromstring = _make_fromstring(numpy)  # type: ignore[attr-defined]
+
+
+def _make_fromstring(np: Any) -> Callable[..., Any]:
+  """Returns a `numpy.fromstring` that copies bytes, and reads a text as is."""
+  read_text = np.fromstring
+
+  @functools.wraps(read_text)
+  def fromstring(
+    string: Any, dtype: Any = float, count: int = -1, sep: str = "", **like: Any
+  ) -> Any:
+    if sep:
+      return read_text(string, dtype, count, sep=sep, **like)
+    data = string.encode() if isinstance(string, str) else string
+    return np.frombuffer(data, dtype, count, **like).copy()
+
+  return fromstring
 
 
 def _make_others(np: Any) -> dict[str, Any]:
