@@ -31,7 +31,7 @@ def _command(steps: int) -> tuple[str, ...]:
     "--output_dir={work}/model",
     *("--albert_config_file={work}/config.json", "--cached_dir={work}/cache"),
     *("--max_seq_length=24", "--train_batch_size=4", "--do_train=true"),
-    *("--optimizer=lamb", f"--train_step={steps}", "--do_eval=true"),
+    *("--optimizer=lamb", f"--train_step={steps}"),
     "--save_checkpoints_steps=5",
   )
 
@@ -47,8 +47,9 @@ PROGRAM = Program(
     "tf_slim": "tf-slim",
   },
   start=(_command(10),),
-  resume=(_command(20),),
+  resume=((*_command(20), "--do_eval=true"),),
   checkpoint="{work}/model",
   prepare=prepare,
+  remark="only one run of a folder may evaluate",
   scale="no loss scale: it trains in float32",
 )
