@@ -350,7 +350,7 @@ class Trial:
     """Returns whether the migrated program does not what the program did."""
     states = [row.start, row.migrated]
     if self.program.unseeded:
-      states = [re.sub(r" \(\d+ good\)", "", state) for state in states]
+      states = [re.sub(r"(?<=scale )[^,]+", "", state) for state in states]
     return states[0] != states[1]
 
   def run(self) -> Row:

@@ -53,7 +53,7 @@ class Program:
       fails a stage without the warning then, and with the warning else.
     migrate: Further arguments for `tf-lossscale migrate`.
     unseeded: Whether the program takes another seed in each run, so that its
-      good steps differ.
+      loss scales differ.
     remark: What a reader of the table must know.
     timeout: The seconds that a command may take.
   """

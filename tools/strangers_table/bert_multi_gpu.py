@@ -28,5 +28,5 @@ PROGRAM = Program(
   initial=2**32,
   unseeded=True,
   remark="`--use_fp16` with `tf.contrib`'s loss scale of 2^32; it sets no "
-  "seed, so that good steps differ",
+  "seed, so that runs differ",
 )
