@@ -346,6 +346,13 @@ class Trial:
       return True
     return scales != find_scales(row.resume)
 
+  def has_changed(self, row: Row) -> bool:
+    """Returns whether the migrated program does not what the program did."""
+    states = [row.start, row.migrated]
+    if self.program.unseeded:
+      states = [re.sub(r"(?<=scale )[^,]+", "", state) for state in states]
+    return states[0] != states[1]
+
   def run(self) -> Row:
     """Returns what the program did in each stage."""
     program, row = self.program, Row(self.program)
@@ -390,7 +397,7 @@ class Trial:
       else:
         self.run_stage("migrated", program.start, "migrated", plain=True)
         row.migrated = self.read_state("migrated_work")
-        if started and row.migrated != row.start:
+        if started and self.has_changed(row):
           raise StageError(f"differs: {row.migrated}")
       row.works = started and resumed
     except StageError as error:

@@ -89,7 +89,7 @@ from tensorflow.keras.utils import multi_gpu_model
 
 strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
 data = strategy.experimental_make_numpy_dataset(np.arange(4.0)).batch(2)
-data = strategy.experimental_distribute_dataset(data)
+data = strategy.experimental_distribute_dataset(data.prefetch(np.int64(1)))
 
 @tf.function
 def step(batch):

@@ -86,7 +86,7 @@ assert np.product([2, 3]) == 6 and np.alltrue([True])
 assert np.asscalar(np.ones(1)) == 1
 assert np.isnan(np.NaN) and np.NINF == -np.inf
 assert np.asfarray([1, 2], np.int32).dtype == np.float64
-# Names that NumPy 2 removed.
+assert np.fromstring("AB", "u1")[1] == 66 and np.fromstring("5", sep=" ") == 5
 assert np.float32 in np.sctypes["float"] and np.uint8 in np.sctypes["uint"]
 assert np.cast["f"]([1, 2]).dtype == np.float32 and np.cast[np.int8](1.9) == 1
 assert np.nbytes["f8"] == np.nbytes[np.float64] == 8

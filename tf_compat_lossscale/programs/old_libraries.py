@@ -2,7 +2,8 @@
 """What Python's library, absl-py and NumPy had in TensorFlow 1's time.
 
 `tf-lossscale run` puts the names back that Python 3.10 and 3.11, NumPy 1.24 and
-2.0 removed: no Python and no NumPy that has them runs today's TensorFlow.
+2.0 removed, and what `numpy.fromstring` did before 2.3 without `sep`: no Python
+and no NumPy that has them runs today's TensorFlow.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def accept_texts(module: types.ModuleType) -> None:
 
 
 def add_to_numpy(numpy: types.ModuleType) -> None:
-  """Sets the names that NumPy lacks; those that NumPy has stay."""
+  """Sets the names that NumPy lacks, and a `fromstring` that takes bytes."""
   have = set(vars(numpy))
   for name, (home, last) in _NUMPY_NAMES.items():
     if name not in have and (home != "numpy" or last in have):
@@ -130,6 +131,23 @@ def add_to_numpy(numpy: types.ModuleType) -> None:
   for name, value in _make_others(numpy).items():
     if name not in have:
       setattr(numpy, name, value)
+  numpy.fromstring = _make_fromstring(numpy)  # type: ignore[attr-defined]
+
+
+def _make_fromstring(np: Any) -> Callable[..., Any]:
+  """Returns a `numpy.fromstring` that copies bytes, and reads a text as is."""
+  read_text = np.fromstring
+
+  @functools.wraps(read_text)
+  def fromstring(
+    string: Any, dtype: Any = float, count: int = -1, sep: str = "", **like: Any
+  ) -> Any:
+    if sep:
+      return read_text(string, dtype, count, sep=sep, **like)
+    data = string.encode() if isinstance(string, str) else string
+    return np.frombuffer(data, dtype, count, **like).copy()
+
+  return fromstring
 
 
 def _make_others(np: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 import functools
+import numbers
 import os
 import random
 import re
@@ -103,6 +104,7 @@ def _list_in_tensorflow(tensorflow: Any) -> Iterator[_Change]:
       if not hasattr(strategy, name):
         yield strategy, name, method
   yield from _list_options(v2)
+  yield v2.data.Dataset, "prefetch", _take_numpy(v2.data.Dataset.prefetch)
   set_seed = _seed_keras_too(v2.random.set_seed)
   for owner in (tensorflow.random, v2.random):
     if hasattr(owner, "set_seed"):  # TensorFlow 1 has none.
@@ -112,6 +114,20 @@ def _list_in_tensorflow(tensorflow: Any) -> Iterator[_Change]:
 def _forward(name: str) -> Callable[..., Any]:
   """Returns a method that calls the method of another name."""
   return lambda self, *args, **kwargs: getattr(self, name)(*args, **kwargs)
+
+
+def _take_numpy(prefetch: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns a `Dataset.prefetch` that takes integers of NumPy, as in 1.15."""
+
+  @functools.wraps(prefetch)
+  def prefetch_any(
+    self: Any, buffer_size: Any, *args: Any, **kwargs: Any
+  ) -> Any:
+    is_integer = isinstance(buffer_size, numbers.Integral)
+    size = int(buffer_size) if is_integer else buffer_size
+    return prefetch(self, size, *args, **kwargs)
+
+  return prefetch_any
 
 
 def _seed_keras_too(set_seed: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -52,6 +52,8 @@ class Program:
     bypass: How the program bypasses its loss scale, if it does. The runner
       fails a stage without the warning then, and with the warning else.
     migrate: Further arguments for `tf-lossscale migrate`.
+    unseeded: Whether the program takes another seed in each run, so that its
+      loss scales differ.
     remark: What a reader of the table must know.
     timeout: The seconds that a command may take.
   """
@@ -77,6 +79,7 @@ class Program:
   scale: str = ""
   bypass: str = ""
   migrate: tuple[str, ...] = ()
+  unseeded: bool = False
   remark: str = ""
   timeout: float = 300
 

@@ -18,7 +18,8 @@ def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
   config = json.loads((work / "config.json").read_text())
   config |= {"embedding_size": 8, "num_hidden_groups": 1, "inner_group_num": 1}
   (work / "config.json").write_text(json.dumps(config))
-  (work / "MRPC").mkdir()
+  for name in ("MRPC", "cache"):
+    (work / name).mkdir()
   for path in work.glob("*.tsv"):
     path.rename(work / "MRPC" / path.name)
 
@@ -26,10 +27,11 @@ def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
 def _command(steps: int) -> tuple[str, ...]:
   return (
     *("-m", "albert.run_classifier", "--task_name=MRPC", "--data_dir={work}"),
-    *("--vocab_file={work}/vocab.txt", "--output_dir={work}/model"),
+    *("--vocab_file={work}/vocab.txt", "--spm_model_file="),
+    "--output_dir={work}/model",
     *("--albert_config_file={work}/config.json", "--cached_dir={work}/cache"),
     *("--max_seq_length=24", "--train_batch_size=4", "--do_train=true"),
-    *("--optimizer=lamb", f"--train_step={steps}", "--do_eval=true"),
+    *("--optimizer=lamb", f"--train_step={steps}"),
     "--save_checkpoints_steps=5",
   )
 
@@ -45,8 +47,9 @@ PROGRAM = Program(
     "tf_slim": "tf-slim",
   },
   start=(_command(10),),
-  resume=(_command(20),),
+  resume=((*_command(20), "--do_eval=true"),),
   checkpoint="{work}/model",
   prepare=prepare,
+  remark="only one run of a folder may evaluate",
   scale="no loss scale: it trains in float32",
 )

@@ -15,7 +15,8 @@ from tf_compat_lossscale.migration.rewrites import imports
 from tf_compat_lossscale.programs import old_libraries
 from tf_compat_lossscale.programs import sources
 
-_METHOD = "tostring"
+# Function or method -> its name now, and what follows the call.
+_CALLS = {"tostring": ("tobytes", ""), "fromstring": ("frombuffer", ".copy()")}
 _BY_HAND = """\
 import inspect
 import tf_compat_lossscale as tfl
@@ -32,9 +33,9 @@ _HINT = "inspect.getfullargspec, whose result has more parts"
 A name that NumPy had in TensorFlow 1's time, and has no more.
 
 NumPy 1.24 removed `np.int` and the others that were Python's own types, NumPy
-2.0 many more. A new TensorFlow needs a new NumPy. `migrate` writes the name
-that means the same. `tf-lossscale run` puts the old names back, except the
-method `tostring` of arrays, which is `tobytes` now: a method cannot come back.
+2.0 many more, 2.3 `np.fromstring` of bytes. A new TensorFlow needs a new NumPy.
+`migrate` writes what means the same. `tf-lossscale run` puts them back, except
+the method `tostring` of arrays, which is `tobytes` now: that cannot come back.
 """,
   (
     """\
@@ -43,7 +44,7 @@ import tf_compat_lossscale as tfl
 
 a = np.zeros([2], dtype=np.int)
 b = np.alltrue(a == np.Inf)
-c = a.tostring()
+c = np.fromstring(a.tostring(), np.uint8)
 """,
     """\
 import numpy as np
@@ -51,7 +52,7 @@ import tf_compat_lossscale as tfl
 
 a = np.zeros([2], dtype=int)
 b = np.all(a == np.inf)
-c = a.tobytes()
+c = np.frombuffer(a.tobytes(), np.uint8).copy()
 """,
   ),
 )
@@ -64,20 +65,27 @@ def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
     home, now = replaced[node.attr]
     new = now if home == "builtins" else f"{numpy}.{now}"
     yield file.replace("LS401", node, new)
-  has_method = _METHOD in file.document.text
-  for call in file.source.list_nodes(ast.Call) if has_method else ():
-    method = call.func
-    if (
-      isinstance(method, ast.Attribute)
-      and method.attr == _METHOD
-      and not call.args
-      and file.source.resolve(method) is None
-      and file.is_at(method)
-    ):
-      end = file.find_span(method)[1]
-      edit = edits.Edit(end - len(_METHOD), end, "tobytes")
-      name = f".{_METHOD}()"
-      yield file.make("LS401", method, name, ".tobytes()", edits=[edit])
+  for call in file.source.list_nodes(ast.Call):
+    function = call.func
+    old = function.attr if isinstance(function, ast.Attribute) else ""
+    if old not in _CALLS or not file.is_at(function):
+      continue
+    full = file.source.resolve(function)
+    if old == "tostring":
+      is_old = full is None and not call.args
+    else:
+      others = {keyword.arg for keyword in call.keywords} - {"dtype", "count"}
+      is_old = full == "numpy.fromstring" and not others and not call.args[3:]
+    if is_old:
+      new, after = _CALLS[old]
+      end, last = file.find_span(function)[1], file.find_span(call)[1]
+      yield file.make(
+        *("LS401", function, f".{old}()", f".{new}(){after}"),
+        edits=[
+          edits.Edit(end - len(old), end, new),
+          *([edits.Edit(last, last, after)] if after else []),
+        ],
+      )
 
 
 @rules.rule(
