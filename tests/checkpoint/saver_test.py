@@ -107,8 +107,8 @@ def test_a_saver_without_need_of_bridges_is_tensorflows(path):
     assert saver.last_report is None
     assert session.run(kernel).tolist() == [1, 2]
     assert session.run(scale()) == 64.0
-    with pytest.raises(ValueError, match="None"):
-      saver.restore(session, None)
+    with pytest.raises(checkpoint.CheckpointError, match="no op ''"):
+      checkpoint.Saver(defer_build=True).restore(session, path)
 
 
 def test_a_saver_of_some_variables(path):

@@ -217,7 +217,7 @@ def import_meta_graph(
 
 
 def _find_by_ops(
-  graph: tf.Graph, saver_def: tf.compat.v1.train.SaverDef
+  graph: tf.Graph, saver_def: tf.compat.v1.train.SaverDef | None
 ) -> tuple[dict[str, list[Any]], list[str]]:
   """Finds the keys by which a Saver of a MetaGraph restores variables.
 
@@ -233,6 +233,9 @@ def _find_by_ops(
 
   Returns:
     Key -> the variable, or the parts of a partitioned one; and the other keys.
+
+  Raises:
+    CheckpointError: The graph does not have these ops.
   """
   # An imported graph has a variable anew in each collection. Those of the last
   # collection here are the ones that restoring by name knows.
@@ -245,7 +248,14 @@ def _find_by_ops(
   list_reads = functools.cache(_list_reads)
   found: dict[str, list[Any]] = {}
   others: dict[str, None] = {}  # Keys, also of what is no variable.
-  stack = [graph.get_operation_by_name(saver_def.restore_op_name)]
+  try:  # A Saver with defer_build has no `SaverDef` before `build`.
+    name = getattr(saver_def, "restore_op_name", "")
+    stack = [graph.get_operation_by_name(name)]
+  except KeyError:
+    raise CheckpointError(
+      f"the session's graph has no op {name!r}, by which the Saver restores: "
+      "make the Saver for that graph, and with defer_build call its build first"
+    ) from None
   seen = set(stack)
   while stack:
     op = stack.pop()
