@@ -124,30 +124,13 @@ def accept_texts(module: types.ModuleType) -> None:
 
 def add_to_numpy(numpy: types.ModuleType) -> None:
   """Sets the names that NumPy lacks, and a `fromstring` that takes bytes."""
-  have = set(vars(numpy))
+  have = vars(numpy).keys() - {"fromstring"}
   for name, (home, last) in _NUMPY_NAMES.items():
     if name not in have and (home != "numpy" or last in have):
       setattr(numpy, name, getattr(importlib.import_module(home), last))
   for name, value in _make_others(numpy).items():
     if name not in have:
       setattr(numpy, name, value)
-  numpy.fromstring = _make_fromstring(numpy)  # type: ignore[attr-defined]
-
-
-def _make_fromstring(np: Any) -> Callable[..., Any]:
-  """Returns a `numpy.fromstring` that copies bytes, and reads a text as is."""
-  read_text = np.fromstring
-
-  @functools.wraps(read_text)
-  def fromstring(
-    string: Any, dtype: Any = float, count: int = -1, sep: str = "", **like: Any
-  ) -> Any:
-    if sep:
-      return read_text(string, dtype, count, sep=sep, **like)
-    data = string.encode() if isinstance(string, str) else string
-    return np.frombuffer(data, dtype, count, **like).copy()
-
-  return fromstring
 
 
 def _make_others(np: Any) -> dict[str, Any]:
@@ -172,6 +155,16 @@ def _make_others(np: Any) -> dict[str, Any]:
     if order.index(scalars.kind) <= order.index(arrays.kind):
       return arrays
     return np.promote_types(arrays, scalars)
+
+  read_text = np.fromstring
+
+  def fromstring(
+    string: Any, dtype: Any = float, count: int = -1, sep: str = "", **like: Any
+  ) -> Any:
+    if sep:
+      return read_text(string, dtype, count, sep=sep, **like)
+    data = string.encode() if isinstance(string, str) else string
+    return np.frombuffer(data, dtype, count, **like).copy()
 
   def issubclass_(arg1: Any, arg2: Any) -> bool:
     try:
@@ -220,7 +213,7 @@ def _make_others(np: Any) -> dict[str, Any]:
     np.set_printoptions(override_repr=f)
 
   functions: list[Any] = [
-    *(disp, find_common_type, issubclass_, lookfor, obj2sctype),
+    *(disp, find_common_type, fromstring, issubclass_, lookfor, obj2sctype),
     *(recfromcsv, recfromtxt, sctype2char, set_string_function),
   ]
   return {

@@ -120,12 +120,10 @@ def _take_numpy(prefetch: Callable[..., Any]) -> Callable[..., Any]:
   """Returns a `Dataset.prefetch` that takes integers of NumPy, as in 1.15."""
 
   @functools.wraps(prefetch)
-  def prefetch_any(
-    self: Any, buffer_size: Any, *args: Any, **kwargs: Any
-  ) -> Any:
-    is_integer = isinstance(buffer_size, numbers.Integral)
-    size = int(buffer_size) if is_integer else buffer_size
-    return prefetch(self, size, *args, **kwargs)
+  def prefetch_any(self: Any, buffer_size: Any, *args: Any, **name: Any) -> Any:
+    if isinstance(buffer_size, numbers.Integral):
+      buffer_size = int(buffer_size)
+    return prefetch(self, buffer_size, *args, **name)
 
   return prefetch_any
 
