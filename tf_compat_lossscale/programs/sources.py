@@ -132,7 +132,7 @@ def read(path: str) -> Source:
       text = file.read()
   except OSError as error:
     raise SourceError(f"{path}: {error.strerror}") from None
-  except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+  except (SyntaxError, ValueError, LookupError) as error:
     raise _explain(path, error) from None
   return read_text(path, text)
 
