@@ -173,7 +173,6 @@ def _make_others(np: Any) -> dict[str, Any]:
       return False
 
   def lookfor(*args: Any, **kwargs: Any) -> None:
-    del args, kwargs
     raise NotImplementedError(
       "numpy.lookfor is gone: search NumPy's documentation, numpy.org/doc"
     )

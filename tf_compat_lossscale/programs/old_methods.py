@@ -37,12 +37,8 @@ _DROPPED = {
   "autotune_cpu_budget autotune_ram_budget filter_with_random_uniform_fusion "
   "hoist_random_uniform map_vectorization reorder_data_discarding_ops",
 }
-# An option that does nothing, and is an object -> the options in it.
-_NESTED = {
-  "experimental_stats": "aggregator counter_prefix latency_all_edges prefix "
-  "transformation_latency",
-  "map_vectorization": "enabled use_choose_fastest",
-}
+# Options that do nothing, and have options of their own.
+_NESTED = ("experimental_stats", "map_vectorization")
 # Options of `experimental_optimization` that `Options` had as `experimental_…`.
 _MOVED = (
   "filter_fusion map_and_batch_fusion map_and_filter_fusion map_fusion "
@@ -173,7 +169,6 @@ def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:
   Raises:
     NotImplementedError: Always.
   """
-  del args, kwargs
   raise NotImplementedError(
     "multi_gpu_model went with TensorFlow 2.4: create and compile the model in "
     "`with tf.distribute.MirroredStrategy().scope():`"
@@ -208,7 +203,7 @@ def _find_dropped(self: Any, name: str) -> Any:
   _said.append(name)
   if name not in _NESTED:
     return None
-  value = types.SimpleNamespace(**dict.fromkeys(_NESTED[name].split()))
+  value = types.SimpleNamespace()
   object.__setattr__(self, name, value)
   return value
 
@@ -224,7 +219,13 @@ def _list_options(real: types.ModuleType) -> Iterator[_Change]:
     option = _make_option("experimental_optimization", name)
     yield options, f"experimental_{name}", option
   policies = real.data.experimental.AutoShardPolicy
-  yield distribute, "auto_shard", _make_auto_shard(policies)
+  auto_shard = _Old(
+    lambda self: self.auto_shard_policy != policies.OFF,
+    lambda self, value: setattr(
+      self, "auto_shard_policy", policies.AUTO if value else policies.OFF
+    ),
+  )
+  yield distribute, "auto_shard", auto_shard
 
 
 def _make_option(part: str, name: str) -> _Old:
@@ -232,13 +233,6 @@ def _make_option(part: str, name: str) -> _Old:
     lambda self: getattr(getattr(self, part), name),
     lambda self, value: setattr(getattr(self, part), name, value),
   )
-
-
-def _make_auto_shard(policies: Any) -> _Old:
-  def write(self: Any, value: bool) -> None:
-    self.auto_shard_policy = policies.AUTO if value else policies.OFF
-
-  return _Old(lambda self: self.auto_shard_policy != policies.OFF, write)
 
 
 def _copy_options(options: Any) -> Any:

@@ -33,12 +33,8 @@ _TENSORFLOW_1_NAMES = """
   parse_example parse_single_example
 """
 _TENSORFLOW_1 = frozenset(_TENSORFLOW_1_NAMES.split())
-# Methods that the datasets of TensorFlow 1 alone have -> the function that does
-# the same in `tensorflow`.
-METHODS = {
-  name: f"tensorflow.data.{name}"
-  for name in ("make_initializable_iterator", "make_one_shot_iterator")
-}
+# Methods that the datasets of TensorFlow 1 alone have.
+METHODS = ("make_initializable_iterator", "make_one_shot_iterator")
 # Names of the list that TensorFlow 2 has at the same place, from Keras or from
 # TensorBoard, with other parameters.
 _IN_BOTH_NAMES = """
