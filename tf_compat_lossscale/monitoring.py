@@ -235,36 +235,36 @@ class _Log:
     if folder is not None:
       # TensorFlow names files by the second: a session that starts in the same
       # second would overwrite the file of the session before.
-      suffix = f".{time.time_ns()}"
       with tf.Graph().as_default():  # The writer refuses to work eagerly.
         self._writer = tf.compat.v1.summary.FileWriter(
-          folder, flush_secs=10, filename_suffix=suffix
+          folder, flush_secs=10, filename_suffix=f".{time.time_ns()}"
         )
     self._every, self._patience = every, patience
     self._first = self._step = int(start[0])
-    self._state: Sequence[float] = start[1:]
+    self._values = [0.0, 0.0, 0.0, *start[1:]]  # As a probe's `state`.
+    self._end = len(self._values)
     self._skipped = self._in_a_row = 0
-    self._due = patience  # The number of skipped steps in a row to warn of.
     self._write()
 
   def add(self, probes: Sequence[_Probe], values: list[float]) -> str | None:
     """Takes note of what a probe fetched; returns a message if it is stuck."""
-    index, applied, ends, scale = values[:4]
-    if not ends:
+    if not values[2]:
       return None
-    before, end = self._state[0], 3 + len(self._state)
-    self._state = values[3:end]
+    before, scale = self._values[3], values[3]
+    self._values = values
     self._step += 1
-    if applied:
-      self._in_a_row, self._due = 0, self._patience
+    if values[1]:
+      self._in_a_row = 0
       if scale != before:
         logging.info("Step %d: %s.", self._step, _show_change(before, scale))
       if self._step % self._every == 0:
         self._write()
       return None
+    if not self._in_a_row:
+      self._due = self._patience  # So many skipped steps in a row are told.
     self._skipped += 1
     self._in_a_row += 1
-    culprits = probes[int(index)].name_culprits(values[end:])
+    culprits = probes[int(values[0])].name_culprits(values[self._end :])
     change = f"{_show_change(before, scale)}; {culprits}"
     logging.warning("Step %d was skipped; %s.", self._step, change)
     self._write()
@@ -284,7 +284,7 @@ class _Log:
       return
     self._written = self._step
     scalars = {
-      **dict(zip(("value", "good_steps"), self._state)),
+      **dict(zip(("value", "good_steps"), self._values[3 : self._end])),
       "skipped_total": self._skipped,
       "skipped_rate": self._skipped / max(self._step - self._first, 1),
     }
