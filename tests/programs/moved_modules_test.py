@@ -9,12 +9,14 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import tables
 
 # Prints the rows of the table that cannot be used, with the errors.
 _USE_EACH_ROW = """
 import importlib, json
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import tables
 tfl.install()
 wrong = {}
@@ -91,6 +93,19 @@ def test_what_is_gone_is_said_to_be():
       importlib.import_module("tensorflow.tools.graph_transforms")
     with pytest.raises(ModuleNotFoundError):
       importlib.import_module("tensorflow.python.training.no_such")
+
+
+@pytest.mark.parametrize(
+  ("name", "is_there"),
+  [
+    ("training.checkpoint_management.get_checkpoint_state", True),
+    ("training.checkpoint_state_pb2.CheckpointState", True),
+    ("ops.array_ops.no_such", False),
+  ],
+)
+def test_private_names_are_there_as_their_modules_say(name, is_there):
+  found = missing_names.find(f"tensorflow.python.{name}", 2, None)
+  assert (found is None) == is_there
 
 
 @pytest.mark.any_release

@@ -77,7 +77,7 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
 
   def watches(self, name: str) -> bool:
     return name.startswith("tensorflow.") and not name.startswith(
-      ("tensorflow._api.", "tensorflow.compat.", "tensorflow.python.")
+      tuple(f"tensorflow.{x}." for x in ("_api", "compat", "contrib", "python"))
     )
 
   def replace_module(self, name: str) -> types.ModuleType | None:

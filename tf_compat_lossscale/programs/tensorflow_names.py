@@ -163,7 +163,7 @@ def may_have(module: str, name: str) -> bool:
       return True
     text = _read(str(spec.origin))
     has_word = name in text and re.search(rf"\b{re.escape(name)}\b", text)
-    if has_word or "\ndef __getattr__" in text:
+    if has_word or re.search(r"\n(def )?__getattr__\b|\bglobals\(\)", text):
       return True
     stars = set(re.findall(r"\nfrom (\S+) import \*", text))
     modules += stars.difference(modules)

@@ -480,7 +480,9 @@ PROGRAMS = (
     checkpoint="{work}/model/checkpoints",
     prepare=_defects,
     needs={"PIL": "Pillow"},
-    remark="`--data_format=NHWC`: a CPU has no NCHW convolutions",
+    migrate=("--nvidia-switch", "--exclude=*.ipynb"),
+    remark="`--data_format=NHWC`: a CPU has no NCHW convolutions; `migrate` "
+    "leaves out the notebooks, where one cell is indented",
     timeout=900,
   ),
   _program(

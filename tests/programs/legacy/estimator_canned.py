@@ -6,6 +6,7 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.contrib.tpu.python.tpu import tpu_config
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 columns = [
@@ -98,7 +99,7 @@ tpu = tf.estimator.tpu.TPUEstimator(
     model_fn, use_tpu=False, train_batch_size=20, eval_batch_size=20,
     config=tf.estimator.tpu.RunConfig(
         model_dir=os.path.join(base, 'tpu'), save_checkpoints_steps=1000,
-        tpu_config=tf.estimator.tpu.TPUConfig(iterations_per_loop=5)))
+        tpu_config=tpu_config.TPUConfig(iterations_per_loop=5)))
 tpu.train(lambda params: input_fn(), max_steps=60)
 result = tpu.evaluate(lambda params: input_fn(), steps=10)
 print('tpu accurate', bool(result['accuracy'] > 0.9), sorted(result))
