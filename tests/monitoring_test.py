@@ -154,6 +154,8 @@ def test_a_second_graph(tmp_path, logged):
     with tf.Graph().as_default(), tf1.Session() as session:
       v = tf1.get_variable("v", initializer=1.0)
       train = opt.minimize(v * tf1.placeholder_with_default(value, []))
+      with pytest.raises(tf.errors.FailedPreconditionError):
+        hook.run(session, train)
       session.run(tf1.global_variables_initializer())
       hook.run(session, train)
   hook.end(session)

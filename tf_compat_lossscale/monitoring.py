@@ -149,7 +149,8 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     """Asks for what a step did, if this run does one."""
     args = run_context.original_args
     # Most runs repeat one op alone, and even the key below takes a while.
-    found = None if args.feed_dict else self._known.get(id(args.fetches))
+    is_usual = self._log is not None and not args.feed_dict
+    found = self._known.get(id(args.fetches)) if is_usual else None
     if found is not None:
       return found[1]
     session = run_context.session
@@ -203,7 +204,6 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       if self._log is not None:
         self._log.close()
       self._log = None
-    self._known.clear()
 
   def run(self, session: Any, fetches: Any, feed_dict: Any = None) -> Any:
     """Runs fetches in a plain session, and watches the step if there is one.
