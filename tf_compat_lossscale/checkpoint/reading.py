@@ -38,7 +38,7 @@ from tf_compat_lossscale._core.tf import graphs
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _T = TypeVar("_T")
 _Message = TypeVar("_Message", bound=Message)
-_STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
+STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path"
 _SAVED_MODEL = "saved_model.pb"
 _VARIABLES = os.path.join("variables", "variables")
@@ -334,7 +334,7 @@ def expand(path: str) -> list[str]:
 
 def _has_checkpoint(folder: str) -> bool:
   return any(
-    name in (_STATE, _SAVED_MODEL) or name.endswith(".index")
+    name in (STATE, _SAVED_MODEL) or name.endswith(".index")
     for name in _list_names(folder)
   )
 
@@ -383,7 +383,7 @@ def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
       )
     if name == _SAVED_MODEL:
       return _find_in_folder(folder)
-    if name == _STATE or _read_bytes(path, 64).startswith(_LATEST):
+    if name == STATE or _read_bytes(path, 64).startswith(_LATEST):
       return _find_by_state(folder, name), ""
     if name.endswith(_KERAS):
       raise CheckpointError(
@@ -401,9 +401,9 @@ def _find_in_folder(folder: str) -> tuple[str, str]:
     if not tf.io.gfile.exists(variables + ".index"):
       raise CheckpointError(f"{folder}: a SavedModel without variables")
     return variables, ""
-  state = os.path.join(folder, _STATE)
+  state = os.path.join(folder, STATE)
   if tf.io.gfile.exists(state) and not tf.io.gfile.isdir(state):
-    return _find_by_state(folder, _STATE), ""
+    return _find_by_state(folder, STATE), ""
   prefixes = _list_prefixes(folder)
   if not prefixes:
     below = ", ".join(shorten(_list_below(folder), _MANY))

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
-import math
-import numbers
 import os
 import typing
 from typing import Any
@@ -108,9 +106,7 @@ def restore(
       variable is assigned then.
     ValueError: An argument has a value that is not listed above.
   """
-  if learning_rate is not None and not (
-    isinstance(learning_rate, numbers.Real) and 0 < learning_rate < math.inf
-  ):
+  if learning_rate is not None and not slots.is_rate(learning_rate):
     raise ValueError(
       f"learning_rate must be a positive number, but got {learning_rate!r}."
     )

@@ -250,9 +250,14 @@ class NamedSlots:
     return self._found.get(weight, {}).get(base, [])
 
 
+def is_rate(rate: Any) -> bool:
+  """Returns whether a learning rate is a positive number."""
+  return isinstance(rate, numbers.Real) and 0 < float(rate) < math.inf
+
+
 def check_rate(rate: Any, checkpoint: Checkpoint, name: str) -> float:
   """Returns a learning rate, or raises the error that asks for it."""
-  if isinstance(rate, numbers.Real) and 0 < float(rate) < math.inf:
+  if is_rate(rate):
     return float(rate)
   raise CheckpointError(
     f"{checkpoint.prefix}: nothing tells the learning rate, by which the "

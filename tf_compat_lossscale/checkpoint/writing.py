@@ -36,7 +36,6 @@ from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 _SCHEME = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")  # As in TensorFlow.
-_STATE = "checkpoint"
 _NEW = "new"  # The prefix within the new folder.
 FILES = ("npz", "safetensors")  # The kinds of single files.
 _NUMBERS = {"float16", "float32", "float64"} | _names.INTEGERS - {"string"}
@@ -414,16 +413,18 @@ def _write_state(folder: str, prefix: str) -> Iterator[str]:
     What the user should know.
   """
   parent, name = os.path.split(prefix)
-  state = os.path.join(parent, _STATE)
+  state = os.path.join(parent, reading.STATE)
   if not os.path.lexists(state):
     found = tf.compat.v1.train.generate_checkpoint_state_proto(
       os.path.abspath(folder), name
     )
-    with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
+    with open(
+      os.path.join(folder, reading.STATE), "w", encoding="utf-8"
+    ) as file:
       file.write(text_format.MessageToString(found))
-    _flush(folder, (_STATE,))
+    _flush(folder, (reading.STATE,))
     with contextlib.suppress(CheckpointError):  # Another process wrote one.
-      _place(os.path.join(folder, _STATE), state, overwrite=False)
+      _place(os.path.join(folder, reading.STATE), state, overwrite=False)
       yield f"{state} is written, and names {name} as the latest checkpoint"
   try:
     latest = reading.find(state)

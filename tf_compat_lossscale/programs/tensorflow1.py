@@ -29,6 +29,8 @@ from tf_compat_lossscale.programs import program_files
 VERSION = "1.15.5"
 _VERSIONS = ("VERSION", "__version__")
 _OURS = re.compile(r"tf_compat_lossscale(\.|$)")
+# Modules that the namespace of TensorFlow 1 may have.
+_OF_TENSORFLOW_1 = re.compile(r"tensorflow\.(?!(_api|compat|contrib|python)\.)")
 # Modules whose functions pass an attribute's name on to this one.
 _BETWEEN = ("tensorflow.python.util.module_wrapper", __name__)
 
@@ -76,9 +78,7 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
     self._v1 = v1
 
   def watches(self, name: str) -> bool:
-    return name.startswith("tensorflow.") and not name.startswith(
-      tuple(f"tensorflow.{x}." for x in ("_api", "compat", "contrib", "python"))
-    )
+    return bool(_OF_TENSORFLOW_1.match(name))
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     value: Any = self._v1
