@@ -9,7 +9,6 @@ and no NumPy that has them runs today's TensorFlow.
 from __future__ import annotations
 
 import _collections_abc  # What Python itself loads at start.
-from collections.abc import Callable
 import functools
 import importlib
 import re
@@ -128,136 +127,11 @@ def add_to_numpy(numpy: types.ModuleType) -> None:
   for name, (home, last) in _NUMPY_NAMES.items():
     if name not in have and (home != "numpy" or last in have):
       setattr(numpy, name, getattr(importlib.import_module(home), last))
-  for name, value in _make_others(numpy).items():
+  from tf_compat_lossscale.programs import old_numpy  # It imports NumPy.
+
+  for name, value in old_numpy.VALUES.items():
     if name not in have:
       setattr(numpy, name, value)
-
-
-def _make_others(np: Any) -> dict[str, Any]:
-  """Returns the names of NumPy that are values of their own."""
-  import ast  # Not at the start of each process.
-  import inspect
-  import math
-
-  def disp(mesg: Any, device: Any = None, linefeed: bool = True) -> None:
-    print(mesg, file=device, end="\n" if linefeed else "")
-
-  def find_common_type(array_types: Any, scalar_types: Any) -> Any:
-    arrays, scalars = (
-      functools.reduce(np.promote_types, map(np.dtype, types_))
-      if len(types_)
-      else None
-      for types_ in (array_types, scalar_types)
-    )
-    if arrays is None or scalars is None:
-      return scalars if arrays is None else arrays
-    order = "buifcSUVOMm"
-    if order.index(scalars.kind) <= order.index(arrays.kind):
-      return arrays
-    return np.promote_types(arrays, scalars)
-
-  read_text = np.fromstring
-
-  def fromstring(
-    string: Any, dtype: Any = float, count: int = -1, sep: str = "", **like: Any
-  ) -> Any:
-    if sep:
-      return read_text(string, dtype, count, sep=sep, **like)
-    data = string.encode() if isinstance(string, str) else string
-    return np.frombuffer(data, dtype, count, **like).copy()
-
-  def issubclass_(arg1: Any, arg2: Any) -> bool:
-    try:
-      return issubclass(arg1, arg2)
-    except TypeError:
-      return False
-
-  def lookfor(*args: Any, **kwargs: Any) -> None:
-    raise NotImplementedError(
-      "numpy.lookfor is gone: search NumPy's documentation, numpy.org/doc"
-    )
-
-  def obj2sctype(rep: Any, default: Any = None) -> Any:
-    if isinstance(rep, type) and issubclass(rep, np.generic):
-      return rep
-    try:
-      return np.dtype(getattr(rep, "dtype", rep)).type
-    except TypeError:
-      return default
-
-  def recfromcsv(fname: Any, **kwargs: Any) -> Any:
-    names = {"case_sensitive": "lower", "names": True, "delimiter": ","}
-    return recfromtxt(fname, **{**names, **kwargs})
-
-  def recfromtxt(fname: Any, **kwargs: Any) -> Any:
-    found = np.genfromtxt(fname, **{"dtype": None, **kwargs})
-    if not kwargs.get("usemask"):
-      return found.view(np.recarray)
-    import numpy.ma.mrecords as masked  # Seldom needed.
-
-    return found.view(masked.MaskedRecords)
-
-  def sctype2char(sctype: Any) -> str:
-    kind = obj2sctype(sctype)
-    if kind is None:
-      raise ValueError(f"sctype2char got {sctype!r}, which is no type")
-    return str(np.dtype(kind).char)
-
-  def set_string_function(f: Any, repr: bool = True) -> None:
-    if not repr:
-      raise NotImplementedError(
-        "numpy.set_string_function(f, repr=False) is gone: use "
-        "numpy.set_printoptions(formatter=...)"
-      )
-    np.set_printoptions(override_repr=f)
-
-  functions: list[Any] = [
-    *(disp, find_common_type, fromstring, issubclass_, lookfor, obj2sctype),
-    *(recfromcsv, recfromtxt, sctype2char, set_string_function),
-  ]
-  return {
-    **{function.__name__: function for function in functions},
-    "NINF": -np.inf,
-    "NZERO": -0.0,
-    "PZERO": 0.0,
-    "asfarray": lambda a, dtype=np.float64: np.asarray(
-      a, dtype if np.issubdtype(dtype, np.inexact) else np.float64
-    ),
-    "asscalar": lambda a: a.item(),
-    "cast": _ByType(lambda t: lambda x: np.asarray(x).astype(np.dtype(t))),
-    "in1d": lambda ar1, *args, **kwargs: np.isin(
-      np.asarray(ar1).ravel(), *args, **kwargs
-    ),
-    "issctype": lambda rep: (
-      isinstance(rep, type | np.dtype)
-      and obj2sctype(rep) not in (None, np.object_)
-    ),
-    "math": math,
-    "msort": lambda a: np.sort(a, axis=0),
-    "nbytes": _ByType(lambda t: np.dtype(t).itemsize),
-    "safe_eval": ast.literal_eval,
-    "sctypes": {
-      "int": [np.int8, np.int16, np.int32, np.int64],
-      "uint": [np.uint8, np.uint16, np.uint32, np.uint64],
-      "float": [np.float16, np.float32, np.float64, np.longdouble],
-      "complex": [np.complex64, np.complex128, np.clongdouble],
-      "others": [bool, object, bytes, str, np.void],
-    },
-    "source": lambda object, output=None: print(
-      inspect.getsource(object), file=output
-    ),
-  }
-
-
-class _ByType(dict[Any, Any]):
-  """A dict whose keys may be all that names a type, such as "f4"."""
-
-  def __init__(self, make: Callable[[Any], Any]) -> None:
-    super().__init__()
-    self._make = make
-
-  def __missing__(self, key: Any) -> Any:
-    return self._make(key)
 
 
 def prepare(module: types.ModuleType) -> None:
