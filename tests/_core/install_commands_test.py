@@ -4,7 +4,7 @@
 import pytest
 
 from tf_compat_lossscale._core import install_commands
-from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale.programs import missing_names
 
 pytestmark = pytest.mark.any_release
@@ -35,7 +35,7 @@ def test_versions_are_left_out_if_the_release_is_unknown():
 
 
 def test_contrib_gives_the_same_advice(monkeypatch):
-  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 13))
+  monkeypatch.setattr(installation, "find_release", lambda: (2, 13))
   monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
   assert missing_names.find_install_command("tensorboard") == (
     install_commands.make_command("tensorboard", (2, 13))

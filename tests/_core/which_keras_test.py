@@ -8,6 +8,7 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import which_keras
 
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
@@ -15,18 +16,18 @@ _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
 @pytest.mark.any_release
 def test_without_keras_2_it_says_what_to_install(tmp_path, monkeypatch):
-  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 99))
+  monkeypatch.setattr(installation, "find_release", lambda: (2, 99))
   monkeypatch.setattr(sys, "path", [str(tmp_path)])
   with pytest.raises(ImportError, match=r"pip install 'tf_keras==2\.99\.\*'"):
     which_keras.make_environment(2)
-  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 15))
+  monkeypatch.setattr(installation, "find_release", lambda: (2, 15))
   assert which_keras.make_environment(2) == {}
   with pytest.raises(ImportError, match=r"2\.16"):
     which_keras.make_environment(3)
 
 
 def test_reads_the_release_off_the_folder():
-  assert which_keras.find_release() == helpers.RELEASE
+  assert installation.find_release() == helpers.RELEASE
 
 
 def test_use_keras_2_before_tensorflow_is_imported():

@@ -13,4 +13,4 @@ def choose(path, **chosen):
     **chosen: What `tf-lossscale run` was told.
   """
   program = program_files.read_program([str(path)])
-  return launch.choose(program, launch.Options(**chosen))
+  return launch.choose(program, launch.RunOptions(**chosen))

@@ -15,7 +15,7 @@ from tf_compat_lossscale.migration.edits import Edit
 
 pytestmark = pytest.mark.any_release
 
-_EDITED = scanner.Options(edited=(findings.MIGRATE,))
+_EDITED = scanner.ScanOptions(edited=(findings.MIGRATE,))
 
 
 def notebook_of(*sources, **metadata):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.any_release
 
 _EXAMPLES = int(os.environ.get("MIGRATION_EXAMPLES", "200"))
 _EDITED = (findings.MIGRATE, findings.OFFERED)
-_OPTIONS = scanner.Options(target=(2, 21), edited=_EDITED)
+_OPTIONS = scanner.ScanOptions(target=(2, 21), edited=_EDITED)
 
 
 def read_table(text):

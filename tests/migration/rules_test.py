@@ -19,7 +19,7 @@ from tf_compat_lossscale.migration import scanner
 
 pytestmark = pytest.mark.any_release
 
-_EDITED = scanner.Options(edited=(findings.MIGRATE,))
+_EDITED = scanner.ScanOptions(edited=(findings.MIGRATE,))
 _RULES = rules.list_rules()
 _EXAMPLES = [
   pytest.param(rule.code, example, id=f"{rule.code}-{i}")
@@ -48,7 +48,7 @@ def edited(text, name="program.py"):
 
 def codes_in(text, **options):
   report = scanner.scan_text(
-    text.encode("utf-8"), "program.py", scanner.Options(**options)
+    text.encode("utf-8"), "program.py", scanner.ScanOptions(**options)
   )
   assert not report.errors
   return [finding.code for finding in report.findings]

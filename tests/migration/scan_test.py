@@ -33,7 +33,7 @@ def write(folder, files=(), **others):
 
 def scanned(*paths, **options):
   """Returns {file: codes} for the files with findings."""
-  report = scanner.scan([str(p) for p in paths], scanner.Options(**options))
+  report = scanner.scan([str(p) for p in paths], scanner.ScanOptions(**options))
   assert not report.errors
   found = {}
   for finding in report.findings:
@@ -43,7 +43,7 @@ def scanned(*paths, **options):
 
 def migrated(folder, **options):
   """Migrates a folder; returns {file: text}."""
-  asked = scanner.Options(**options, edited=(findings.MIGRATE,))
+  asked = scanner.ScanOptions(**options, edited=(findings.MIGRATE,))
   for change in scanner.scan([str(folder)], asked).changes:
     whole_files.replace_file(change.path, change.after)
   again = scanner.scan([str(folder)], asked)
@@ -79,7 +79,7 @@ def test_what_is_skipped(tmp_path):
 def test_excluded_paths(pattern, excluded, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   write(tmp_path, {"src/build/model_pb2": _OLD, "main": _OLD})
-  options = scanner.Options(exclude=("unused", pattern))
+  options = scanner.ScanOptions(exclude=("unused", pattern))
   if not excluded:
     assert scanner.scan(["src", "main.py"], options).files == 2
     return
@@ -178,7 +178,7 @@ def test_random_files_are_migrated_once(seed, tmp_path):
     paths[-1].parent.mkdir(parents=True, exist_ok=True)
     paths[-1].write_bytes(path.read_bytes())
   names = list(map(str, paths))
-  options = scanner.Options(edited=(findings.MIGRATE,))
+  options = scanner.ScanOptions(edited=(findings.MIGRATE,))
   by_hand = []
   for part in (names[:1], names, names):
     choice.shuffle(part)
@@ -456,7 +456,7 @@ def test_tensorboard_is_a_package_of_its_own(tmp_path, monkeypatch):
   )
   callback = "tf.keras.callbacks.TensorBoard('logs')\n"
   write(tmp_path, old=f"{_OLD}{callback}")
-  report = scanner.scan([str(tmp_path)], scanner.Options(target=(2, 21)))
+  report = scanner.scan([str(tmp_path)], scanner.ScanOptions(target=(2, 21)))
   (found,) = [f for f in report.findings if "tensorboard" in f.message]
   assert found.name == "tf.keras.callbacks.TensorBoard"
   assert found.message == "pip install 'tensorboard==2.21.*'"
@@ -465,7 +465,7 @@ def test_tensorboard_is_a_package_of_its_own(tmp_path, monkeypatch):
 def test_a_missing_package_has_one_line(tmp_path, monkeypatch):
   monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
   write(tmp_path, a=f"{_KERAS}{_MAIN}", b=f"{_KERAS}{_MAIN}")
-  report = scanner.scan([str(tmp_path)], scanner.Options(target=(2, 21)))
+  report = scanner.scan([str(tmp_path)], scanner.ScanOptions(target=(2, 21)))
   found = [f for f in report.findings if f.code == "LS303"]
   assert [(f.name, f.message, f.note) for f in found] == [
     ("Keras 2", "pip install 'tf_keras==2.21.*'", "for 1 more file, too")

@@ -170,7 +170,7 @@ def test_files_that_a_command_starts(words, expected, project):
 def test_code_of_a_command_decides(code, project):
   program(project, _TF1, "pkg/model.py")
   read = program_files.read_program(["-c", code, "-x"])
-  assert launch.choose(read, launch.Options()).tensorflow == 1
+  assert launch.choose(read, launch.RunOptions()).tensorflow == 1
 
 
 def test_an_installed_program_is_read(project, monkeypatch):
@@ -193,7 +193,7 @@ def test_an_installed_program_is_read(project, monkeypatch):
   for words in (["bin/segnet-train"], ["-m", "segnet"]):
     read = program_files.read_program(words)
     assert read.packages == ["segnet"]
-    choice = launch.choose(read, launch.Options())
+    choice = launch.choose(read, launch.RunOptions())
     assert "tf.placeholder, model.py line 2" in choice.describe()
 
 
@@ -329,10 +329,10 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
   with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
   path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
   with pytest.raises(launch.RunError, match="pip install"):
-    launch.run([path], launch.Options())
+    launch.run([path], launch.RunOptions())
   path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
   with pytest.raises(SystemExit, match="without"):
-    launch.run([path], launch.Options())
+    launch.run([path], launch.RunOptions())
 
 
 def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
@@ -341,7 +341,7 @@ def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
   code = f"""if True:
     from tf_compat_lossscale.programs import launch
     launch._CAN_REPLACE_PROCESS = False
-    launch.run([{name!r}, "x"], launch.Options(), quiet=True)
+    launch.run([{name!r}, "x"], launch.RunOptions(), quiet=True)
   """
   expected = (7, f"[{name!r}, 'x']\n", "")
   assert plain("-c", code, cwd=tmp_path) == expected

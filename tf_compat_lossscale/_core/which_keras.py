@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which Keras `tf.keras` is: Keras 2, for old programs, or Keras 3.
-
-It also tells which TensorFlow and which packages are installed, and imports
-none of them.
-"""
+"""Decides which Keras `tf.keras` is: Keras 2, for old programs, or Keras 3."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import functools
 import importlib
 import importlib.machinery
 import importlib.util
 import os
-import re
 import sys
 from typing import Any
 
 from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import installation
 
 WITH_KERAS_3 = (2, 16)  # The first TensorFlow with Keras 3.
 _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
@@ -55,7 +50,7 @@ def make_environment(keras: int) -> dict[str, str]:
   Raises:
     ImportError: That Keras is not installed for this TensorFlow.
   """
-  release = find_release()
+  release = installation.find_release()
   if release is None or release < WITH_KERAS_3:
     if keras == 3:
       raise ImportError(
@@ -73,7 +68,7 @@ def make_environment(keras: int) -> dict[str, str]:
 
 def means_keras_3() -> bool:
   """Returns whether `tf.keras` is or will be Keras 3; loads no Keras."""
-  release = find_release()
+  release = installation.find_release()
   if release is None or release < WITH_KERAS_3:
     return False
   return os.environ.get(_SWITCH, "").lower() not in ("1", "true")
@@ -104,7 +99,7 @@ def import_keras_3() -> Any:
     ImportError: Keras 3 is not installed.
   """
   if not is_keras_3("keras"):
-    release = ".".join(map(str, find_release() or ("unknown",)))
+    release = ".".join(map(str, installation.find_release() or ("unknown",)))
     raise ImportError(
       "Keras 3 is not installed. It comes with TensorFlow 2.16 and later; this "
       f"is TensorFlow {release}.",
@@ -124,66 +119,12 @@ def is_missing(release: tuple[int, ...]) -> bool:
   )
 
 
-def find_tensorflow() -> str | None:
-  """Returns TensorFlow's folder, or None if it is not installed."""
-  return find_folder("tensorflow")
-
-
-def find_folder(package: str) -> str | None:
-  """Returns the folder of a package, or None if it is not installed.
-
-  Args:
-    package: A name without a dot. The package is not imported.
-  """
-  spec = find_spec(package)
-  if spec is None or spec.origin is None:
-    return None
-  return os.path.dirname(spec.origin)
-
-
-def find_spec(
-  name: str, path: Sequence[str] | None = None
-) -> importlib.machinery.ModuleSpec | None:
-  """Returns the spec of a module, or None; imports nothing.
-
-  Args:
-    name: The module's dotted name.
-    path: The folders to search; by default `sys.path`.
-  """
-  first, *rest = name.split(".")
-  spec = importlib.machinery.PathFinder.find_spec(first, path)
-  for part in rest:
-    folders = spec.submodule_search_locations if spec is not None else None
-    if folders is None:
-      return None
-    first = f"{first}.{part}"
-    spec = importlib.machinery.PathFinder.find_spec(first, folders)
-  return spec
-
-
-def find_release() -> tuple[int, int] | None:
-  """Returns TensorFlow's (major, minor), or None if it is not installed.
-
-  The release is read off a folder's name, because importing TensorFlow is slow.
-  """
-  folder = find_tensorflow()
-  if folder is None:
-    return None
-  for entry in os.listdir(os.path.dirname(folder)):
-    match = re.fullmatch(
-      r"(?:tensorflow(?:_cpu|_gpu|_intel|_rocm|_macos|_cpu_aws)?|tf_nightly\w*)"
-      r"-(\d+)\.(\d+)\..*\.dist-info",
-      entry,
-    )
-    if match:
-      return int(match[1]), int(match[2])
-  return None
-
-
 @functools.cache
-def find_keras_2() -> str:
+def find_private_keras_2() -> str:
   """Returns the package that has Keras 2's own modules, such as "keras.src"."""
-  release = find_release()
+  release = installation.find_release()
   is_apart = release is not None and release >= WITH_KERAS_3
   name = "tf_keras" if is_apart else "keras"
-  return name if find_spec(f"{name}.src") is None else f"{name}.src"
+  return (
+    name if installation.find_spec(f"{name}.src") is None else f"{name}.src"
+  )

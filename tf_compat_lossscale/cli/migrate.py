@@ -109,7 +109,7 @@ class _Run:
     self.is_json = arguments.format == "json" and not arguments.reportfile
     self.changes: list[dict[str, Any]] = []
 
-  def take_changes(self, report: findings.Report) -> None:
+  def take_changes(self, report: findings.ScanReport) -> None:
     """Writes or shows the changes, file by file."""
     for change in report.changes:
       self._left += change.left
@@ -122,7 +122,7 @@ class _Run:
         {"path": change.path, "edits": len(change.made), "written": is_written}
       )
 
-  def take_text(self, data: bytes, report: findings.Report) -> None:
+  def take_text(self, data: bytes, report: findings.ScanReport) -> None:
     """Prints the source of standard input with its edits."""
     change = next(iter(report.changes), None)
     if change is not None:
@@ -134,7 +134,7 @@ class _Run:
       if self._arguments.diff:
         self._print_diff(change)
 
-  def print_rest(self, report: findings.Report) -> None:
+  def print_rest(self, report: findings.ScanReport) -> None:
     """Prints what is left to do on stderr, and on a terminal a count."""
     from tf_compat_lossscale.cli import reports
     from tf_compat_lossscale.migration import findings

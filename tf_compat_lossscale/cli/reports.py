@@ -26,7 +26,7 @@ _MOST_LINES = 12
 
 
 def write(
-  report: findings.Report,
+  report: findings.ScanReport,
   arguments: argparse.Namespace,
   changes: Sequence[dict[str, Any]] | None = None,
 ) -> None:
@@ -61,7 +61,7 @@ def write(
     write_summary(report, command, terminal.Printer(sys.stdout))
 
 
-def warn(report: findings.Report) -> None:
+def warn(report: findings.ScanReport) -> None:
   """Prints a line for each file that could not be read."""
   for line in report.errors:
     errors.warn(line)
@@ -112,7 +112,7 @@ def _format_line(first: findings.Finding, other: findings.Finding) -> str:
 
 
 def write_summary(
-  report: findings.Report, command: str, printer: terminal.Printer
+  report: findings.ScanReport, command: str, printer: terminal.Printer
 ) -> None:
   """Prints what was found in all, and the command that makes the edits.
 
@@ -150,7 +150,7 @@ def write_summary(
     printer.print(f"`{command}` makes {made} of them")
 
 
-def _make_object(report: findings.Report, command: str) -> dict[str, Any]:
+def _make_object(report: findings.ScanReport, command: str) -> dict[str, Any]:
   """Returns a report as a JSON object."""
   return {
     "findings": [

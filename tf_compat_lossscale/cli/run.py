@@ -93,7 +93,7 @@ def execute(arguments: argparse.Namespace) -> int:
   program = arguments.program
   if program in ([], ["-m"], ["-c"]):
     raise errors.Mistake("name a SCRIPT, -m MODULE, or -c CODE")
-  options = launch.Options(
+  options = launch.RunOptions(
     arguments.tf, arguments.keras, arguments.keras_optimizers
   )
   try:

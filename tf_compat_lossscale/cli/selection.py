@@ -99,7 +99,7 @@ def _parse_report_file(path: str) -> str:
 
 def read(
   arguments: argparse.Namespace, data: bytes = b"", edited: tuple[str, ...] = ()
-) -> findings.Report:
+) -> findings.ScanReport:
   """Reads the sources that the command line selects.
 
   Args:
@@ -158,7 +158,7 @@ def make_command(arguments: argparse.Namespace) -> str:
   return shlex.join(["tf-lossscale", "migrate", *words, *arguments.paths])
 
 
-def _read_options(arguments: argparse.Namespace) -> scanner.Options:
+def _read_options(arguments: argparse.Namespace) -> scanner.ScanOptions:
   """Returns how to read the sources.
 
   Raises:
@@ -173,7 +173,7 @@ def _read_options(arguments: argparse.Namespace) -> scanner.Options:
       rules.check_codes(lists[name])
     except rules.CodeError as error:
       raise errors.Mistake(f"--{name}: {error}") from None
-  return scanner.Options(
+  return scanner.ScanOptions(
     **lists,
     tensorflow=arguments.tf,
     target=arguments.target,

@@ -20,7 +20,7 @@ from tf_compat_lossscale._core.tf import tracking
 
 def is_built(optimizer: Any) -> bool:
   """Returns whether an optimizer has made its slots, if it needs any."""
-  keras2 = _find_keras_2(optimizer)
+  keras2 = _import_keras_2(optimizer)
   if keras2:
     return bool(keras2.has_weights(optimizer))
   return bool(getattr(optimizer, "built", True))
@@ -55,7 +55,7 @@ def list_slots(
     lists: Role -> the attribute that newer optimizers have. Legacy optimizers
       call a slot by its role.
   """
-  keras2 = _find_keras_2(optimizer)
+  keras2 = _import_keras_2(optimizer)
   if keras2 is None:
     weights = optimizer._trainable_variables
   for role, attribute in lists.items():
@@ -81,12 +81,12 @@ def is_variable(item: Any) -> bool:
 
 def count_products(optimizer: Any) -> None:
   """Makes Nadam of Keras 2 go on after its `iterations`."""
-  keras2 = _find_keras_2(optimizer)
+  keras2 = _import_keras_2(optimizer)
   if keras2:
     keras2.count_products(getattr(optimizer, "inner_optimizer", optimizer))
 
 
-def _find_keras_2(optimizer: Any) -> Any:
+def _import_keras_2(optimizer: Any) -> Any:
   """Returns the module `_keras2` if an optimizer is of Keras 2, else None."""
   release = tuple(map(int, tf.__version__.split(".")[:2]))
   if release >= which_keras.WITH_KERAS_3 and "tf_keras" not in sys.modules:

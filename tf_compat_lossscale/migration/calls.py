@@ -36,7 +36,7 @@ class Call:
     release: tuple[int, int] | None,
     tensorflow: int | None = None,
     nvidia_switch: bool = False,
-    decisions: Mapping[str, contexts.Decision] | None = None,
+    decisions: Mapping[str, contexts.Meaning] | None = None,
   ):
     """Finds the contexts.
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 Package: TypeAlias = tuple[str, Any, str, str]
 
 
-class Decision(NamedTuple):
+class Meaning(NamedTuple):
   """The TensorFlow that a file means.
 
   Attributes:
@@ -71,7 +71,7 @@ class Context(NamedTuple):
     packages: The packages that are missing, and that it needs first.
   """
 
-  decision: Decision
+  decision: Meaning
   release: tuple[int, int] | None
   own_modules: frozenset[str]
   is_imported: bool

@@ -54,7 +54,7 @@ class File:
 
   context: contexts.Context
 
-  def __init__(self, document: documents.Document, source: sources.Source):
+  def __init__(self, document: documents.Document, source: sources.SourceFile):
     self.path, self.document, self.source = document.path, document, source
     self.lines = document.lines
 

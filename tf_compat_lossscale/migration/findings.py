@@ -75,7 +75,7 @@ class Change(NamedTuple):
   left: tuple[Finding, ...]
 
 
-class Report(NamedTuple):
+class ScanReport(NamedTuple):
   """What `scan` found, and what `migrate` would change.
 
   Attributes:

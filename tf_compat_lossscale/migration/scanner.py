@@ -19,7 +19,7 @@ import operator
 import re
 from typing import NamedTuple
 
-from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale.migration import calls
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import editing
@@ -46,7 +46,7 @@ _PYTHON_2 = re.compile(
 )
 
 
-class Options(NamedTuple):
+class ScanOptions(NamedTuple):
   """What the user asks for.
 
   Attributes:
@@ -71,14 +71,14 @@ class Options(NamedTuple):
   edited: tuple[str, ...] = ()
 
 
-DEFAULT = Options()
+DEFAULT = ScanOptions()
 
 
 def scan(
   paths: Sequence[str],
-  options: Options = DEFAULT,
+  options: ScanOptions = DEFAULT,
   progress: Callable[[int, int], None] = lambda done, total: None,
-) -> findings_lib.Report:
+) -> findings_lib.ScanReport:
   """Finds what has to change in files and folders.
 
   Args:
@@ -95,8 +95,8 @@ def scan(
 
 
 def scan_text(
-  data: bytes, name: str, options: Options = DEFAULT
-) -> findings_lib.Report:
+  data: bytes, name: str, options: ScanOptions = DEFAULT
+) -> findings_lib.ScanReport:
   """Finds what has to change in a program that is not in a file.
 
   Args:
@@ -114,7 +114,7 @@ def find_states(rule: rules.Rule) -> tuple[str, ...]:
   If an example has no finding, because it is about what is installed here, the
   findings are left to the user.
   """
-  options = Options(select=(rule.code,), target=(2, 21))
+  options = ScanOptions(select=(rule.code,), target=(2, 21))
   found = {
     finding.state
     for before, _ in rule.examples
@@ -144,9 +144,9 @@ def _keep_garbage() -> Iterator[None]:
 @_keep_garbage()
 def _check(
   given: Sequence[tuple[str, bytes | None]],
-  options: Options,
+  options: ScanOptions,
   progress: Callable[[int, int], None],
-) -> findings_lib.Report:
+) -> findings_lib.ScanReport:
   """Checks files, given with their bytes or None, and plans their edits."""
   errors: list[str] = []
   read: dict[str, documents.Document] = {}
@@ -161,14 +161,14 @@ def _check(
   graph, files = _parse_related(read, options, errors)
   count = len(read) - len(errors) + unread
   if graph is None:
-    return findings_lib.Report(count, errors=tuple(errors))
+    return findings_lib.ScanReport(count, errors=tuple(errors))
 
-  release = options.target or which_keras.find_release()
+  release = options.target or installation.find_release()
   arguments = graph, release, options.tensorflow, options.nvidia_switch
   call = calls.Call(files, *arguments)
   found = {file.path: _find(file, options) for file in files}
   listed = tuple(itertools.chain.from_iterable(found.values()))
-  report = findings_lib.Report(
+  report = findings_lib.ScanReport(
     count, listed, tuple(errors), (), True, *call.summarize()
   )
   if not options.edited:
@@ -205,7 +205,9 @@ def _check(
 
 
 def _parse_related(
-  read: Mapping[str, documents.Document], options: Options, errors: list[str]
+  read: Mapping[str, documents.Document],
+  options: ScanOptions,
+  errors: list[str],
 ) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
   """Parses the files that have to do with loss scaling.
 
@@ -245,7 +247,9 @@ def _parse(
   return files_lib.File(document, source)
 
 
-def _find(file: files_lib.File, options: Options) -> list[findings_lib.Finding]:
+def _find(
+  file: files_lib.File, options: ScanOptions
+) -> list[findings_lib.Finding]:
   found: list[findings_lib.Finding] = []
   for rule in rules.select_rules(options.select, options.ignore):
     found += rule.find(file)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import missing_names
@@ -72,7 +73,7 @@ class RunError(Exception):
   """An error for a program that cannot be run; the message is one line."""
 
 
-class Options(NamedTuple):
+class RunOptions(NamedTuple):
   """What the user chose; None to decide by the program's sources.
 
   Attributes:
@@ -122,7 +123,7 @@ class Choice(NamedTuple):
 
 def run(
   program: Sequence[str],
-  options: Options,
+  options: RunOptions,
   quiet: bool = False,
   watch: str | None = None,
 ) -> NoReturn:
@@ -162,7 +163,7 @@ def run(
   sys.exit(subprocess.call(command, env=env))
 
 
-def explain(program: Sequence[str], options: Options) -> str:
+def explain(program: Sequence[str], options: RunOptions) -> str:
   """Returns what `run` would do with a program, and why; runs nothing.
 
   The arguments and the error are those of `run`. A program that cannot be read
@@ -205,11 +206,11 @@ def decide_in_process() -> None:
     if program[0].startswith("-m"):
       program = ["-m", *filter(None, [program[0][2:]]), *program[1:]]
     quiet = os.environ.get(legacy_names.QUIET) == "1"
-    os.environ.update(_decide_environment(program, Options(), quiet))
+    os.environ.update(_decide_environment(program, RunOptions(), quiet))
 
 
 def _decide_environment(
-  program: Sequence[str], options: Options, quiet: bool
+  program: Sequence[str], options: RunOptions, quiet: bool
 ) -> dict[str, str]:
   """Returns the environment for a program; says what was decided.
 
@@ -271,7 +272,7 @@ def _find_interpreter_flags(command: Sequence[str]) -> list[str]:
   return flags
 
 
-def choose(program: program_files.Program, options: Options) -> Choice:
+def choose(program: program_files.Program, options: RunOptions) -> Choice:
   """Chooses a program's TensorFlow and Keras.
 
   Returns:
@@ -301,7 +302,9 @@ def choose(program: program_files.Program, options: Options) -> Choice:
       (each for each in decisions if each.signs), which_tensorflow.Decision(2)
     )
     tensorflow = decision.tensorflow
-  asking = next((name for source in read for name in find_keras_2(source)), "")
+  asking = next(
+    (name for source in read for name in find_signs_of_keras_2(source)), ""
+  )
   if keras is None and (tensorflow == 1 or asking or wants_legacy):
     keras = 2
   if optimizers is None and keras == 2:
@@ -312,7 +315,7 @@ def choose(program: program_files.Program, options: Options) -> Choice:
   )
 
 
-def find_keras_2(source: sources.Source) -> Iterator[str]:
+def find_signs_of_keras_2(source: sources.SourceFile) -> Iterator[str]:
   """Yields the names in a source that say Keras 2, each with its place."""
   place = f"{source.path} line"
   for use in source.uses:
@@ -358,10 +361,10 @@ def _explain_choice(choice: Choice) -> Iterator[str]:
 
 
 def _explain_missing(
-  read: Sequence[sources.Source], tensorflow: int
+  read: Sequence[sources.SourceFile], tensorflow: int
 ) -> Iterator[str]:
   """Yields what a program uses and this installation lacks, in lines."""
-  release = which_keras.find_release()
+  release = installation.find_release()
   restored, missing = set[str](), dict[str, str]()
   for source in read:
     for use in source.uses:

@@ -16,8 +16,8 @@ import sys
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import tables
 from tf_compat_lossscale.programs import tensorflow_names
 
@@ -222,7 +222,7 @@ def _explain_estimator() -> str | None:
     except metadata.PackageNotFoundError:
       return None  # A build that pip has not installed.
     # Up to TensorFlow 2.15, each release has an Estimator of its own.
-    needed = min((2, 15), which_keras.find_release() or (2, 15))
+    needed = min((2, 15), installation.find_release() or (2, 15))
     if tuple(int(part) for part in version.split(".")[:2]) >= needed:
       return None
     reason = (
@@ -261,12 +261,12 @@ def find_install_command(module: str) -> str:
 
 def _make_command(package: str) -> str:
   """Returns what installs a package beside this TensorFlow."""
-  return install_commands.make_command(package, which_keras.find_release())
+  return install_commands.make_command(package, installation.find_release())
 
 
 def is_missing(package: str) -> bool:
   """Returns whether a package goes with TensorFlow, and is not installed."""
-  return package in COMPANIONS and which_keras.find_folder(package) is None
+  return package in COMPANIONS and installation.find_folder(package) is None
 
 
 def find(
@@ -367,7 +367,7 @@ def _find_private(name: str) -> Absence | None:
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
     return Absence(tables.PRIVATE_KERAS, True)
   module, last = name, ""
-  while which_keras.find_spec(module) is None:
+  while installation.find_spec(module) is None:
     if tables.TABLE.find_module(module):
       return Absence(module, True)
     module, _, last = module.rpartition(".")

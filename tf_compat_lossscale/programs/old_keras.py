@@ -24,6 +24,7 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
@@ -175,14 +176,14 @@ class PrivateKeras(import_hooks.ImportWatcher):
 
 def _is_apart() -> bool:
   """Returns whether the package keras is not Keras 2."""
-  return not which_keras.find_keras_2().startswith("keras")
+  return not which_keras.find_private_keras_2().startswith("keras")
 
 
 @functools.cache
 def _has_module(name: str) -> bool:
   """Returns whether Keras 2 has what was a private module of Keras."""
   old, new = _find_names(name)
-  return old in tables.KERAS.names or which_keras.find_spec(new) is not None
+  return old in tables.KERAS.names or installation.find_spec(new) is not None
 
 
 def _find_names(name: str) -> tuple[str, str]:
@@ -248,7 +249,7 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
       for each, value in vars(legacy).items():
         if isinstance(value, type) and names.get(each, value) is not value:
           self._log.set(module, each, value)
-    elif name != f"{which_keras.find_keras_2()}.optimizers":
+    elif name != f"{which_keras.find_private_keras_2()}.optimizers":
       return  # This is Keras 3, or another package's module.
     for each in names.keys() & {"get", "deserialize"}:
       find = names[each]

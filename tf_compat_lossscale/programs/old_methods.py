@@ -141,7 +141,7 @@ def _seed_keras_too(set_seed: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _seed_keras() -> None:
   """Makes the initializers of Keras 2 repeat, if it is loaded."""
-  module: Any = sys.modules.get(f"{which_keras.find_keras_2()}.backend")
+  module: Any = sys.modules.get(f"{which_keras.find_private_keras_2()}.backend")
   if _seeds and hasattr(module, "_SEED_GENERATOR"):
     generator = None if _seeds[0] is None else random.Random(_seeds[0])
     module._SEED_GENERATOR.generator = generator

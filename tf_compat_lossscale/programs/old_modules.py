@@ -68,7 +68,7 @@ def expand(target: str) -> str:
   """Returns the full name that a target means."""
   first, dot, rest = target.partition(".")
   if first == "keras2":
-    return f"{which_keras.find_keras_2()}{dot}{rest}"
+    return f"{which_keras.find_private_keras_2()}{dot}{rest}"
   return f"{_SHORT.get(first, first)}{dot}{rest}"
 
 

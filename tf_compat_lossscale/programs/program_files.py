@@ -20,7 +20,7 @@ import sys
 import sysconfig
 from typing import NamedTuple
 
-from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale.programs import sources
 
 _LEVELS = 3
@@ -41,11 +41,11 @@ class Program(NamedTuple):
     error: Why there are no levels, if there are none.
   """
 
-  levels: Sequence[Sequence[sources.Source]]
+  levels: Sequence[Sequence[sources.SourceFile]]
   packages: Sequence[str] = ()
   error: str = ""
 
-  def list_sources(self) -> list[sources.Source]:
+  def list_sources(self) -> list[sources.SourceFile]:
     """Returns the sources of all levels."""
     return [source for level in self.levels for source in level]
 
@@ -85,7 +85,7 @@ def read_program(words: Sequence[str]) -> Program:
     search.append(folder)
   own = []
   for name in sorted(filter(None, names)):
-    folder = which_keras.find_folder(name) or ""
+    folder = installation.find_folder(name) or ""
     if find_package(folder) == name != "tensorflow":
       own.append(name)
       search.append(os.path.dirname(folder))
@@ -101,8 +101,8 @@ def find_package(path: str) -> str | None:
 
 
 def _read_levels(
-  first: Sequence[sources.Source], search: Sequence[str], own: Iterable[str]
-) -> list[Sequence[sources.Source]]:
+  first: Sequence[sources.SourceFile], search: Sequence[str], own: Iterable[str]
+) -> list[Sequence[sources.SourceFile]]:
   """Reads what the first sources import, and so on, level by level."""
   levels = [first]
   seen = {os.path.abspath(source.path) for source in first}
@@ -128,8 +128,8 @@ def _is_own(path: str, own: Iterable[str]) -> bool:
 def _read_all(
   paths: Iterable[str],
   errors: list[str],
-  read: Callable[[str], sources.Source] = sources.read,
-) -> list[sources.Source]:
+  read: Callable[[str], sources.SourceFile] = sources.read,
+) -> list[sources.SourceFile]:
   """Reads files; adds to `errors` why some cannot be read."""
   found = []
   for path in paths:
@@ -187,7 +187,7 @@ def _list_files(place: str) -> Iterator[str]:
 
 def _find_start(name: str, search: Sequence[str]) -> str | None:
   """Returns the file that `python -m NAME` runs; imports nothing."""
-  spec = which_keras.find_spec(name, search)
+  spec = installation.find_spec(name, search)
   if spec is not None and spec.submodule_search_locations is not None:
     return _find_start(f"{name}.__main__", search)
   return spec.origin if spec is not None and spec.has_location else None

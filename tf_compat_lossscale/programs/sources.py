@@ -77,7 +77,7 @@ class Use(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class Source:
+class SourceFile:
   """What was read from a text of Python code.
 
   Attributes:
@@ -118,7 +118,7 @@ class Source:
     return [node for node in self.nodes if isinstance(node, kinds)]
 
 
-def read(path: str) -> Source:
+def read(path: str) -> SourceFile:
   """Reads a file.
 
   Raises:
@@ -137,7 +137,7 @@ def read(path: str) -> Source:
   return read_text(path, text)
 
 
-def read_text(path: str, text: str) -> Source:
+def read_text(path: str, text: str) -> SourceFile:
   """Reads the text of a file.
 
   Args:
@@ -150,7 +150,7 @@ def read_text(path: str, text: str) -> Source:
   try:
     with warnings.catch_warnings(), allow_depth():
       warnings.simplefilter("ignore")  # Of "\\d" in a string, and others.
-      source = Source(path, text, ast.parse(text, path))
+      source = SourceFile(path, text, ast.parse(text, path))
   except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
     raise _explain(path, error) from None
   _collect(source)
@@ -218,7 +218,7 @@ class _Scope:
     return scope._found[name]
 
 
-def _collect(source: Source) -> None:
+def _collect(source: SourceFile) -> None:
   """Fills the lists of a source.
 
   A scope is read whole before the scopes inside it, because a function may use
@@ -268,7 +268,7 @@ def _collect(source: Source) -> None:
 
 
 def _collect_import(
-  source: Source, scope: _Scope, node: ast.Import | ast.ImportFrom
+  source: SourceFile, scope: _Scope, node: ast.Import | ast.ImportFrom
 ) -> None:
   """Adds the names that an import statement names, and binds them."""
   if isinstance(node, ast.Import):
@@ -291,7 +291,7 @@ def _collect_import(
 
 
 def _collect_expressions(
-  source: Source,
+  source: SourceFile,
   scope: _Scope,
   found: list[tuple[ast.expr, ast.AST, list[str]]],
 ) -> None:

@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 
-from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import installation
 
 _MOST_PARTS = 64  # No name has more parts; `a.b.c…` may have any number.
 _LIST = "tools/compatibility/renames_v2.py"
@@ -156,7 +156,7 @@ def may_have(module: str, name: str) -> bool:
   """
   modules = [module]
   for each in modules:  # They grow.
-    spec = which_keras.find_spec(each)
+    spec = installation.find_spec(each)
     if spec is None:
       continue
     if not (spec.origin or "").endswith(".py"):
@@ -177,7 +177,7 @@ def _read(path: str) -> str:
   Args:
     path: A full path, or one in TensorFlow's folder.
   """
-  folder = which_keras.find_tensorflow()
+  folder = installation.find_tensorflow()
   if folder is None:
     return ""
   try:

@@ -88,7 +88,7 @@ class Decision(NamedTuple):
   signs: tuple[Sign, ...] = ()
 
 
-def decide(files: Iterable[sources.Source]) -> Decision:
+def decide(files: Iterable[sources.SourceFile]) -> Decision:
   """Decides which TensorFlow some files mean; without signs, none tells."""
   signs: dict[tuple[int, str], Sign] = {}
   leaves_eager = False
@@ -106,7 +106,7 @@ def decide(files: Iterable[sources.Source]) -> Decision:
   return Decision(2, (*two, *(sign for sign in one if sign.weight)))
 
 
-def find_signs(source: sources.Source) -> Iterator[Sign]:
+def find_signs(source: sources.SourceFile) -> Iterator[Sign]:
   """Yields the names in a file that say TensorFlow 1 or 2.
 
   Names behind a question such as `hasattr(tf, "Session")` do not count: such
@@ -155,7 +155,7 @@ def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
     yield 2, 1, match[0]
 
 
-def find_asked_lines(source: sources.Source) -> set[int]:
+def find_asked_lines(source: sources.SourceFile) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is.
 
   Such code is behind a test for a name or the version of TensorFlow, or in a
@@ -179,7 +179,7 @@ def find_asked_lines(source: sources.Source) -> set[int]:
   return {i for node in nodes for i in range(node.lineno, node.end_lineno + 1)}
 
 
-def _expects_other(source: sources.Source, node: ast.Try) -> bool:
+def _expects_other(source: sources.SourceFile, node: ast.Try) -> bool:
   """Returns whether a `try` expects TensorFlow to lack a module or a name.
 
   Only a body without blocks counts for AttributeError: any object may raise it.

@@ -13,7 +13,7 @@ from tf_compat_lossscale.programs import which_tensorflow
 
 def decide(
   files: Sequence[files_lib.File], tensorflow: int | None
-) -> dict[str, contexts.Decision]:
+) -> dict[str, contexts.Meaning]:
   """Returns which TensorFlow each file means.
 
   A file without names that tell means what most of the others mean, unless it
@@ -21,7 +21,7 @@ def decide(
   """
   decisions, votes = {}, list[int | None]()
   for file in files:
-    decision, vote = contexts.Decision(tensorflow), None
+    decision, vote = contexts.Meaning(tensorflow), None
     if tensorflow is None:
       decision, vote = _decide_alone(file)
     votes.append(vote)
@@ -30,17 +30,17 @@ def decide(
   for file in files:
     decision = decisions[file.path]
     if not file.imports_tensorflow:
-      decisions[file.path] = contexts.Decision(None)
+      decisions[file.path] = contexts.Meaning(None)
     elif decision.tensorflow is None:
       is_ported = file.imports_package and not file.legacy
-      decisions[file.path] = contexts.Decision(
+      decisions[file.path] = contexts.Meaning(
         1 if file.imports_compat_v1 else most,
         stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
       )
   return decisions
 
 
-def _decide_alone(file: files_lib.File) -> tuple[contexts.Decision, int | None]:
+def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
   """Returns which TensorFlow a file means by itself, and what it counts as.
 
   What `migrate` writes never makes a file count for TensorFlow 1, and never
@@ -56,16 +56,16 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Decision, int | None]:
       of_2 = of_2 or sign
   if of_1 and of_2:
     both = f"{of_1} is of 1, {of_2} of 2"
-    return contexts.Decision(2, both=both), None
+    return contexts.Meaning(2, both=both), None
   if decision.signs:
     sign, means = decision.signs[0], decision.tensorflow
     # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
-    return contexts.Decision(means, str(sign) if sign.weight else ""), means
+    return contexts.Meaning(means, str(sign) if sign.weight else ""), means
   if (told := old_installs.find_release(file)) is not None:
-    return contexts.Decision(told), told
+    return contexts.Meaning(told), told
   if "disable_v2_behavior" in file.calls:
-    return contexts.Decision(1), 1 if file.has_names_of_compat_v1 else None
+    return contexts.Meaning(1), 1 if file.has_names_of_compat_v1 else None
   # `migrate` may have edited the names away that told.
   if file.imports_package and not file.imports_compat_v1:
-    return contexts.Decision(2), 2 if file.imports_tensorflow else None
-  return contexts.Decision(None), None
+    return contexts.Meaning(2), 2 if file.imports_tensorflow else None
+  return contexts.Meaning(None), None

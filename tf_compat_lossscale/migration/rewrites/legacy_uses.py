@@ -76,7 +76,7 @@ class LegacyUse(NamedTuple):
     return f"{_PACKAGE}.{last}"
 
 
-def find_legacy_uses(source: sources.Source) -> Iterator[LegacyUse]:
+def find_legacy_uses(source: sources.SourceFile) -> Iterator[LegacyUse]:
   """Yields the legacy names in a source."""
   stars, modules = list[str](), list[sources.Use]()
   for use in source.uses:
@@ -117,7 +117,7 @@ def _is_bare(name: str) -> bool:
 
 
 def _find_in_expression(
-  source: sources.Source, use: sources.Use
+  source: sources.SourceFile, use: sources.Use
 ) -> Iterator[LegacyUse]:
   """Yields the longest legacy name that `a.b.c` begins with, if it has one."""
   name, node = use.name, use.node
@@ -134,7 +134,7 @@ def _find_in_expression(
 
 
 def _find_modules(
-  source: sources.Source, modules: Sequence[sources.Use]
+  source: sources.SourceFile, modules: Sequence[sources.Use]
 ) -> Iterator[LegacyUse]:
   """Yields modules as values, unless the source tells what becomes of them.
 
@@ -172,7 +172,7 @@ def _find_in_unknown(name: str, node: ast.AST) -> Iterator[LegacyUse]:
     name, node = name.rpartition(".")[0], node.value
 
 
-def _find_in_code(source: sources.Source) -> Iterator[LegacyUse]:
+def _find_in_code(source: sources.SourceFile) -> Iterator[LegacyUse]:
   """Yields the texts with a legacy name that `eval` and the like run."""
   for call in source.list_nodes(ast.Call):
     if sources.find_dotted_name(call.func) in _RUNS_TEXT and call.args:
@@ -183,7 +183,7 @@ def _find_in_code(source: sources.Source) -> Iterator[LegacyUse]:
           yield LegacyUse(f"tensorflow.{match[1]}", node, "text")
 
 
-def find_switches(source: sources.Source) -> Iterator[tuple[str, ast.AST]]:
+def find_switches(source: sources.SourceFile) -> Iterator[tuple[str, ast.AST]]:
   """Yields the strings and keywords that name NVIDIA's variables."""
   for text in source.list_nodes(ast.Constant):
     if text.value in SWITCHES:

@@ -73,7 +73,7 @@ tfl.keras.set_policy(policy)
 """,
   ),
 )
-def find_keras_2(file: files.File) -> Iterator[findings.Finding]:
+def find_missing_keras_2(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must choose Keras 2."""
   needs = file.context.needs
   if needs is None or not needs.keras_2:

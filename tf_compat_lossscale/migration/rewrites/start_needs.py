@@ -66,7 +66,7 @@ def find_traits(file: files_lib.File) -> Traits:
   if _KERAS_LACKS.search(" ".join(lacks)):
     facts.add("keras")
   text, switch = file.document.text, ""
-  if next(launch.find_keras_2(file.source), None) is not None:
+  if next(launch.find_signs_of_keras_2(file.source), None) is not None:
     facts.add("asks")
   if "TF_USE_LEGACY_KERAS" in text:
     facts.add("chooses")
@@ -167,7 +167,7 @@ def _acts(file: files_lib.File, statement: ast.stmt) -> bool:
   return False
 
 
-def _compiles(source: sources.Source) -> bool:
+def _compiles(source: sources.SourceFile) -> bool:
   return any(
     getattr(node.func, "attr", None) == "compile"
     and any(word.arg in ("loss", "optimizer") for word in node.keywords)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds TensorFlow and other packages, and imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import importlib.machinery
+import os
+import re
+
+
+def find_tensorflow() -> str | None:
+  """Returns TensorFlow's folder, or None if it is not installed."""
+  return find_folder("tensorflow")
+
+
+def find_folder(package: str) -> str | None:
+  """Returns the folder of a package, or None if it is not installed.
+
+  Args:
+    package: A name without a dot. The package is not imported.
+  """
+  spec = find_spec(package)
+  if spec is None or spec.origin is None:
+    return None
+  return os.path.dirname(spec.origin)
+
+
+def find_spec(
+  name: str, path: Sequence[str] | None = None
+) -> importlib.machinery.ModuleSpec | None:
+  """Returns the spec of a module, or None; imports nothing.
+
+  Args:
+    name: The module's dotted name.
+    path: The folders to search; by default `sys.path`.
+  """
+  first, *rest = name.split(".")
+  spec = importlib.machinery.PathFinder.find_spec(first, path)
+  for part in rest:
+    folders = spec.submodule_search_locations if spec is not None else None
+    if folders is None:
+      return None
+    first = f"{first}.{part}"
+    spec = importlib.machinery.PathFinder.find_spec(first, folders)
+  return spec
+
+
+def find_release() -> tuple[int, int] | None:
+  """Returns TensorFlow's (major, minor), or None if it is not installed.
+
+  The release is read off a folder's name, because importing TensorFlow is slow.
+  """
+  folder = find_tensorflow()
+  if folder is None:
+    return None
+  for entry in os.listdir(os.path.dirname(folder)):
+    match = re.fullmatch(
+      r"(?:tensorflow(?:_cpu|_gpu|_intel|_rocm|_macos|_cpu_aws)?|tf_nightly\w*)"
+      r"-(\d+)\.(\d+)\..*\.dist-info",
+      entry,
+    )
+    if match:
+      return int(match[1]), int(match[2])
+  return None
