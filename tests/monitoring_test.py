@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _step_log
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
@@ -23,7 +24,7 @@ _INF, _NAN = math.inf, math.nan
 @pytest.fixture(autouse=True)
 def logged(caplog):
   """Gives each test the logged lines."""
-  caplog.set_level(logging.INFO, "absl")
+  caplog.set_level(logging.DEBUG, "absl")
   return caplog
 
 
@@ -103,6 +104,7 @@ def test_a_run(tmp_path, logged, mode, kind):
   ]
   assert read(tmp_path / "log") == {
     0: {"value": 8, "good_steps": 0, "skipped_total": 0, "skipped_rate": 0},
+    2: {"value": 16, "good_steps": 0, "skipped_total": 0, "skipped_rate": 0},
     3: {
       "value": 8,
       "good_steps": 0,
@@ -116,6 +118,47 @@ def test_a_run(tmp_path, logged, mode, kind):
       "skipped_rate": np.float32(0.4),
     },
   }
+
+
+def test_the_scale_is_written_when_it_grows(tmp_path):
+  with Program(make=lambda: make_sgd(period=2), output_dir=tmp_path) as program:
+    for grad in (*(1.0,) * 5, _INF):
+      program.step(grad)
+  values = {step: row["value"] for step, row in read(tmp_path).items()}
+  assert values == {0: 8, 2: 16, 4: 32, 6: 16}
+
+
+def test_many_skipped_steps_are_a_few_lines(logged):
+  with Program(patience=1000) as program:
+    for i in range(100):
+      program.step(1.0 if i == 1 else _NAN)
+  lines = [x for x in logged.messages if "skipped" in x]
+  warnings = [x for x in logged.records if x.levelname == "WARNING"]
+  assert len(lines) == 100 and len(warnings) == 10
+  assert lines[4].endswith("; the next warning is at 10.")
+  assert [re.search(r"makes (\d+)", x.message)[1] for x in warnings[4:9]] == [
+    *("5", "10", "20", "40", "80")
+  ]
+  assert (
+    lines[-1] == "99 of 100 steps were skipped (99.00%); the loss scale is 1."
+  )
+
+
+def test_steps_that_are_looked_at_together(tmp_path, logged):
+  settings = _step_log.Settings.check(tmp_path, 10, "stop", 12)
+  log = _step_log.StepLog(settings, 0, 8.0)
+  for skipped, scale, names, stops in (
+    *((0, 8.0, None, False), (2, 2.0, ("v",), False)),
+    *((6, 1.0, (), False), (6, 1.0, None, True)),
+  ):
+    assert log.add(_step_log.Outcome(skipped, scale, 0, names, 6)) == stops
+  log.close()
+  assert logged.messages[0] == (
+    "2 of steps 7 to 12 were skipped; loss scale 8 -> 2; not finite: v."
+  )
+  assert "the last 12 steps were skipped, up to step 24" in logged.messages[3]
+  assert [*read(tmp_path)] == [0, 12, 18, 24]
+  assert read(tmp_path)[24]["skipped_rate"] == np.float32(14 / 24)
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
@@ -315,7 +358,7 @@ def test_fed_gradients_compute_no_others(clips, logged):
     with pytest.raises(tf.errors.OutOfRangeError):
       session.run(grad)
     hook.run(session, train_op, {given: _NAN})
-  culprit = "its gradients are not known" if clips else "not finite: v"
+  culprit = "at fault are not known" if clips else "not finite: v"
   assert logged.messages[-1].endswith(f"{culprit}.")
 
 

@@ -12,17 +12,15 @@ from collections.abc import Sequence
 import functools
 import os
 import threading
-import time
 from typing import Any
 from typing import Literal
 from typing import TypeAlias
 
-from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import _step_log
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core.tf import control_flow
@@ -34,15 +32,11 @@ __dir__ = functools.partial(sorted, __all__)
 
 _Args: TypeAlias = tf.compat.v1.train.SessionRunArgs
 _Step: TypeAlias = loss_scale_optimizer.Step
+StuckError = _step_log.StuckError
 
 # A scope that is entered by its full name takes no name from other ops.
 _SCOPE = f"{control_flow.NAME_SCOPE}/monitoring/"
 _MOST_KNOWN = 256  # The most sets of fetches whose answers are kept.
-_MOST_NAMED = 10  # The most gradients that a line of the log names.
-
-
-class StuckError(RuntimeError):
-  """A run whose loss scale is stuck, with `on_stuck="raise"`."""
 
 
 class LossScaleHook(tf.compat.v1.train.SessionRunHook):
@@ -94,16 +88,13 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         these; the message names it.
     """
     self._optimizers = environment.list_scaled(optimizer)
-    self._output_dir = None if output_dir is None else os.fspath(output_dir)
-    self._every = arguments.check_steps("every_n_steps", every_n_steps)
-    self._on_stuck = arguments.check_word(
-      "on_stuck", on_stuck, ("warn", "stop", "raise")
+    self._settings = _step_log.Settings.check(
+      output_dir, every_n_steps, on_stuck, patience
     )
-    self._patience = arguments.check_steps("patience", patience)
     self._probes: list[_Probe] = []
     self._start: tf.Tensor | None = None
     self._known: dict[Any, tuple[Any, _Args | None]] = {}
-    self._log: _Log | None = None
+    self._log: _step_log.StepLog | None = None
     self._lock = threading.Lock()  # Several threads may share a session.
     self.stop_requested = False
 
@@ -173,9 +164,9 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       self._known[id(args.fetches)] = found
     if found[1] is not None and self._log is None:
       with self._lock:
-        start = session.run(self._start).tolist()
-        settings = self._output_dir, self._every, self._patience
-        self._log = self._log or _Log(*settings, start)
+        count, *state = session.run(self._start).tolist()
+        if self._log is None:
+          self._log = _step_log.StepLog(self._settings, int(count), *state)
     return found[1]
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -188,15 +179,14 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     if found is None:
       return
     for values in found if isinstance(found, list) else [found]:
+      index, applied, ends, *state = values.tolist()
+      if not ends:
+        continue
+      outcome = self._probes[int(index)].interpret(bool(applied), state)
       with self._lock:
-        message = self._log and self._log.add(self._probes, values.tolist())
-      if message and self._on_stuck == "raise":
-        raise StuckError(message)
-      if message:
-        logging.warning("%s", message)
-      if message and self._on_stuck == "stop":
-        self.stop_requested = True
-        run_context.request_stop()
+        if self._log is not None and self._log.add(outcome):
+          self.stop_requested = True
+          run_context.request_stop()
 
   def end(self, session: Any) -> None:
     """Writes the last step and closes the file."""
@@ -224,87 +214,6 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     return results
 
 
-class _Log:
-  """The steps of one session: what is logged, and what is written."""
-
-  def __init__(
-    self, folder: str | None, every: int, patience: int, start: list[float]
-  ) -> None:
-    """Writes `start`: the number of steps, and the state as `_read` has it."""
-    self._writer = None
-    if folder is not None:
-      # TensorFlow names files by the second: a session that starts in the same
-      # second would overwrite the file of the session before.
-      with tf.Graph().as_default():  # The writer refuses to work eagerly.
-        self._writer = tf.compat.v1.summary.FileWriter(
-          folder, flush_secs=10, filename_suffix=f".{time.time_ns()}"
-        )
-    self._every, self._patience = every, patience
-    self._first = self._step = int(start[0])
-    self._values = [0.0, 0.0, 0.0, *start[1:]]  # As a probe's `state`.
-    self._end = len(self._values)
-    self._skipped = self._in_a_row = 0
-    self._write()
-
-  def add(self, probes: Sequence[_Probe], values: list[float]) -> str | None:
-    """Takes note of what a probe fetched; returns a message if it is stuck."""
-    if not values[2]:
-      return None
-    before, scale = self._values[3], values[3]
-    self._values = values
-    self._step += 1
-    if values[1]:
-      self._in_a_row = 0
-      if scale != before:
-        logging.info("Step %d: %s.", self._step, _show_change(before, scale))
-      if self._step % self._every == 0:
-        self._write()
-      return None
-    if not self._in_a_row:
-      self._due = self._patience  # So many skipped steps in a row are told.
-    self._skipped += 1
-    self._in_a_row += 1
-    culprits = probes[int(values[0])].name_culprits(values[self._end :])
-    change = f"{_show_change(before, scale)}; {culprits}"
-    logging.warning("Step %d was skipped; %s.", self._step, change)
-    self._write()
-    if self._in_a_row < self._due:
-      return None
-    self._due *= 2
-    return (
-      f"The loss scale is stuck: the last {self._in_a_row} steps were skipped, "
-      f"up to step {self._step}; {change}. Look for an operation that is not "
-      "finite in float16, for bad data, and for a learning rate that is too "
-      "high."
-    )
-
-  def _write(self) -> None:
-    """Writes the scalars of the last step."""
-    if self._writer is None:
-      return
-    self._written = self._step
-    scalars = {
-      **dict(zip(("value", "good_steps"), self._values[3 : self._end])),
-      "skipped_total": self._skipped,
-      "skipped_rate": self._skipped / max(self._step - self._first, 1),
-    }
-    summary = tf.compat.v1.Summary()
-    for name, value in scalars.items():
-      summary.value.add(tag=f"loss_scale/{name}", simple_value=value)
-    self._writer.add_summary(summary, self._step)
-
-  def close(self) -> None:
-    if self._writer is not None:
-      if self._written != self._step:
-        self._write()
-      self._writer.close()
-
-
-def _show_change(before: float, scale: float) -> str:
-  change = "" if scale == before else f"{before:g} -> "
-  return f"loss scale {change}{scale:g}"
-
-
 class _Probe:
   """The ops that tell a session what one call of `apply_gradients` did.
 
@@ -326,6 +235,7 @@ class _Probe:
       after_step = _read(loss_scale)
     applied = tf.convert_to_tensor(step.applied)
     about = [_to_float64(x) for x in (index, applied, step.ends)]
+    self._counts = len(after_step) > 1
     self.state = self.fetch = tf.stack([*about, *after_step])
     by_device: dict[str, list[tuple[str, tf.Tensor]]] = {}
     if not control_flow.is_known(applied):
@@ -338,16 +248,15 @@ class _Probe:
       values = [value for _, value in pairs]
       self.fetch = _append_if_skipped(applied, self.fetch, values, device)
 
-  def name_culprits(self, flags: Sequence[float]) -> str:
-    """Says which gradients of a skipped step are at fault."""
-    found = [*dict.fromkeys(n for n, bad in zip(self._names, flags) if bad)]
-    if not flags:
-      return "its gradients are not known"
-    if not found:
-      return "an earlier micro-batch or another worker is at fault"
-    more = len(found) - _MOST_NAMED
-    named = f"not finite: {', '.join(found[:_MOST_NAMED])}"
-    return f"{named} and {more} more" if more > 0 else named
+  def interpret(self, applied: bool, values: list[float]) -> _step_log.Outcome:
+    """Returns what a step did, by the state and the flags that were fetched."""
+    scale, *flags = values
+    good_steps = flags.pop(0) if self._counts else None
+    if applied:
+      return _step_log.Outcome(0, scale, good_steps)
+    bad = [name for name, flag in zip(self._names, flags) if flag]
+    culprits = tuple(dict.fromkeys(bad)) if flags else None
+    return _step_log.Outcome(1, scale, good_steps, culprits)
 
 
 def _read(loss_scale: Any) -> list[tf.Tensor]:

@@ -30,6 +30,7 @@ _WINGS = (
   ("_lazy",),
   ("_core.legacy_names",),
   ("_core",),
+  ("_step_log",),
   ("gradients",),
   ("loss_scale",),
   ("loss_scale_optimizer", "policies"),
