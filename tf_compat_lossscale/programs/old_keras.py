@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import functools
 import importlib
 import re
@@ -136,20 +137,7 @@ class PrivateKeras(import_hooks.ImportWatcher):
     names = dict(tables.KERAS.names.get(old, {}))
     stars = tables.list_star_homes(names)
     names.pop("*", "")
-
-    def list_homes() -> Iterator[Any]:
-      """Yields the modules that may have the other names, the best first."""
-      public = _find_public(old)
-      if old == f"{_ROOT}.optimizers":  # Its classes may be the legacy ones.
-        yield public
-      for home in (new, *map(old_modules.expand, stars)):
-        module = old_modules.try_import(home)
-        # `StandaloneKeras` may give this very module for what Keras 2 lacks.
-        if not isinstance(module, (old_modules.LazyModule, type(None))):
-          yield module
-      yield public
-      if name in self._copy:
-        yield self._copy[name]
+    new_homes = (new, *map(old_modules.expand, stars))
 
     def load(member: str) -> Any:
       if member == "__all__":
@@ -160,18 +148,41 @@ class PrivateKeras(import_hooks.ImportWatcher):
         return patching.ABSENT
       if self.replace_module(f"{name}.{member}"):
         return importlib.import_module(f"{name}.{member}")
-      homes = (home for home in list_homes() if hasattr(home, member))
+      every = self._list_homes(name, old, new_homes)
+      homes = (home for home in every if hasattr(home, member))
       return getattr(next(homes, None), member, patching.ABSENT)
 
     def list_names() -> list[str]:
       if names:
         return sorted(names)
-      home = next(list_homes())
+      home = next(self._list_homes(name, old, new_homes))
       found = getattr(home, "__all__", None) or dir(home)
       return sorted(each for each in found if not each.startswith("_"))
 
     self._modules[name] = old_modules.LazyModule(name, load, list_names)
     return self._modules[name]
+
+  def _list_homes(
+    self, name: str, old: str, new_homes: Sequence[str]
+  ) -> Iterator[Any]:
+    """Yields the modules that may have a private module's names, best first.
+
+    Args:
+      name: The private module's name, as of `_make`.
+      old: Its name in the table.
+      new_homes: The names of the modules of Keras 2 that have them today.
+    """
+    public = _find_public(old)
+    if old == f"{_ROOT}.optimizers":  # Its classes may be the legacy ones.
+      yield public
+    for home in new_homes:
+      module = old_modules.try_import(home)
+      # `StandaloneKeras` may give this very module for what Keras 2 lacks.
+      if not isinstance(module, (old_modules.LazyModule, type(None))):
+        yield module
+    yield public
+    if name in self._copy:
+      yield self._copy[name]
 
 
 def _is_apart() -> bool:

@@ -267,9 +267,8 @@ def _objects(repo: pathlib.Path, work: pathlib.Path) -> None:
     _write_records(work / f"{part}.record", examples)
 
 
-def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
-  """Writes records of all features that the program's lists name."""
-  source = repo / "TensorFlow/Recommendation/WideAndDeep/trainer/features.py"
+def _read_lists(source: pathlib.Path) -> dict[str, Any]:
+  """Returns the constants that a module assigns."""
   lists = {}
   for node in ast.parse(source.read_text()).body:
     if isinstance(node, ast.Assign):
@@ -277,7 +276,11 @@ def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
         lists[node.targets[0].id] = ast.literal_eval(node.value)
       except ValueError:
         continue
-  batch = 8
+  return lists
+
+
+def _list_features(lists: dict[str, Any], batch: int) -> dict[str, Any]:
+  """Returns the dtype and the shape of each feature by its name."""
   features = {}
   for name in ("label", "display_id", "is_leak", "display_ad_and_is_leak"):
     features[name] = ("int64", [batch, 1])
@@ -285,12 +288,17 @@ def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
     features[name] = ("int64", [batch, 1])
   for name, parts in lists["DOC_CATEGORICAL_MULTIVALUED_COLUMNS"].items():
     features[name] = ("int64", [batch, len(parts)])
-  for name in lists["INT_COLUMNS"]:
-    features[f"{name}_log_01scaled"] = ("float32", [batch, 1])
-  for name in lists["FLOAT_COLUMNS_LOG_BIN_TRANSFORM"]:
+  for name in lists["INT_COLUMNS"] + lists["FLOAT_COLUMNS_LOG_BIN_TRANSFORM"]:
     features[f"{name}_log_01scaled"] = ("float32", [batch, 1])
   for name in lists["FLOAT_COLUMNS_SIMPLE_BIN_TRANSFORM"]:
     features[name] = ("float32", [batch, 1])
+  return features
+
+
+def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes records of all features that the program's lists name."""
+  folder = repo / "TensorFlow/Recommendation/WideAndDeep/trainer"
+  features = _list_features(_read_lists(folder / "features.py"), batch=8)
   (work / "features.json").write_text(json.dumps(features))
   random = np.random.RandomState(1)
   for part in ("train", "eval"):
