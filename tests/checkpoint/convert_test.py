@@ -197,6 +197,17 @@ def test_scopes_of_powers(there, to, expected, tmp_path):
   )
 
 
+@pytest.mark.any_release
+@pytest.mark.parametrize("to", ["saver", "saver-v2", "fp32"])
+def test_a_scope_of_weights_that_is_called_cond(to, tmp_path):
+  own = dict.fromkeys(("cond/w", "cond/w/Adam", "cond/b"), np.ones([2]))
+  powers = ("cond/beta1_power", "cond/beta2_power")  # tf.contrib's.
+  source = save(tmp_path, *powers, **own)
+  mapping = {power.removeprefix("cond/"): power for power in powers}
+  result = checkpoint.convert(source, tmp_path / "new", to, mapping=mapping)
+  assert result.written.keys() == {*own, *mapping}
+
+
 # Names in the checkpoint, the layout, and what is likely.
 _UNCLEAR = {
   "two scopes": (["a/cond_1/{}", "b/cond_1/{}"], 2, "saver-v2", None),

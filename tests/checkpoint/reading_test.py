@@ -67,6 +67,17 @@ def test_states_that_tensorflow_writes(name, tmp_path):
     assert reading.find(str(folder)) == str(folder / name)
 
 
+@pytest.mark.parametrize("path", [5, None, b"model", ["model"]])
+def test_paths_that_are_no_text(path, tmp_path):
+  put(tmp_path / "model")
+  for use in (
+    lambda: checkpoint.describe(path),
+    lambda: checkpoint.convert(tmp_path / "model", path, "saver"),
+  ):
+    with pytest.raises(checkpoint.CheckpointError, match="must be a text or"):
+      use()
+
+
 @pytest.mark.parametrize(
   "text",
   [

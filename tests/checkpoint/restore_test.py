@@ -42,6 +42,15 @@ def test_variables_that_are_not_there(path):
   assert "is not in it; and 20 more (mapping={here: t" in str(error.value)
 
 
+def test_the_nearest_name_of_that_shape(tmp_path):
+  values = {"dense/kernels": [1.0], "dense/weights": [[1.0, 2.0]]}
+  path = save_tensors(tmp_path, values)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable("dense/kernel", [[0.0, 0.0]])
+    with pytest.raises(checkpoint.CheckpointError, match="nearest: dense/wei"):
+      checkpoint.restore(session, path)
+
+
 @pytest.mark.parametrize(
   ("value", "what"), [([[1.0, 2.0]], "[1, 2]"), ([1.0, 2.0, 3.0], "[3]")]
 )

@@ -111,6 +111,24 @@ def test_a_saver_without_need_of_bridges_is_tensorflows(path):
       checkpoint.Saver(defer_build=True).restore(session, path)
 
 
+@pytest.mark.any_release
+def test_data_that_is_cut_off(tmp_path):
+  """Checks that a session says in one line what `restore` says."""
+
+  def build():
+    tf1.train.get_or_create_global_step()
+    variable("w", np.ones(1000))
+
+  path = saved_graphs.save(tmp_path, build)
+  data = tmp_path / "model.data-00000-of-00001"
+  data.write_bytes(data.read_bytes()[:100])
+  with tf.Graph().as_default():
+    build()
+    with pytest.raises(checkpoint.CheckpointError, match="is damaged") as error:
+      checkpoint.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+  assert path in str(error.value) and "\n" not in str(error.value)
+
+
 def test_a_saver_of_some_variables(path):
   with tf.Graph().as_default(), tf1.Session() as session:
     kernel = variable("kernel", [5, 5])

@@ -162,6 +162,26 @@ _CASES = {
 
 
 @pytest.mark.any_release
+def test_slots_of_one_slice_each(tmp_path):
+  """Checks slots of parts, which are made within the weight's scope."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    with tf1.variable_scope(
+      "s", partitioner=tf1.fixed_size_partitioner(2), use_resource=True
+    ):
+      w = tf1.get_variable("w", [3, 2])
+      loss = tf.reduce_sum(tf.convert_to_tensor(w))
+      tf1.train.AdamOptimizer().minimize(loss)
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  (note,) = checkpoint.describe(path, verify=True).notes
+  assert "4 tensors have one slice each" in note
+  result, written = export(path, tmp_path)
+  assert [*written] == ["s/w"] and not result.unproven
+  with pytest.raises(checkpoint.CheckpointError, match="only some slices of"):
+    checkpoint.convert(path, tmp_path / "other", "saver")
+
+
+@pytest.mark.any_release
 @pytest.mark.parametrize("case", _CASES)
 def test_names(case, tmp_path):
   kept, dropped, unproven = _CASES[case]

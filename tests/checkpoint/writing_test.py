@@ -57,6 +57,7 @@ def test_mistakes_in_the_destination(tmp_path):
     refuse(tmp_path / name, "rename the file or the folder")
   for end in (".npz", ".safetensors", ".index", ".meta", _DATA, ".h5"):
     refuse(tmp_path / f"new{end}", "prefix does not end in")
+  refuse(os.devnull, "no file, but a device", overwrite=True)
   (tmp_path / "file").touch()
   refuse(tmp_path / "file" / "new", "file.*Not a directory")
   assert names_in(tmp_path) == ["file", "link", "source"]

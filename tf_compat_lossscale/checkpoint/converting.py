@@ -139,7 +139,7 @@ def convert(
     raise CheckpointError(str(error)) from None
   if mapping is not None:
     places.check_mapping(mapping)
-  path = os.fspath(destination)
+  path = reading.check_path(destination)
   is_file = to in writing.FILES
   if is_file:
     writing.check_file(path, to, overwrite)

@@ -173,10 +173,19 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
 def _describe(checkpoint: Checkpoint, verify: bool) -> Description:
   size = sum(spec.size for spec in checkpoint.specs.values())
   checked = verify or size <= _SMALL
-  if checked:
-    for name, spec in checkpoint.specs.items():
+  partial: list[str] = []
+  for name, spec in checkpoint.specs.items() if checked else ():
+    try:
       if spec.dtype != "variant":  # The state of a dataset's iterator.
         checkpoint.read(name)
+    except reading.PartialError:
+      partial.append(name)
+  if partial:
+    checkpoint.notes += (
+      f"{len(partial)} tensors have one slice each, of a partitioned variable: "
+      f"{', '.join(reading.shorten(partial, 5))}; their checksums are not "
+      "compared, and restore reads them into a program with the same parts",
+    )
   meta = checkpoint.meta_graph
   facts = (
     _describe_names(checkpoint)

@@ -125,10 +125,12 @@ class _Matching:
         self.places[name].why = _places.NOT_THERE
       self.missing = []
     if self.missing or self.misfits or self.undecided:
-      listed = [
-        f"{name}{_places.suggest(name, self.sources)} is not in it"
-        for name in self.missing[:MOST]
-      ]
+      listed = []
+      for name in self.missing[:MOST]:
+        spec = self.places[name].spec
+        alike = {n for n, each in self.sources.items() if each.spec == spec}
+        near = _places.suggest(name, self.sources, alike)
+        listed.append(f"{name}{near} is not in it")
       raise _places.make_error(
         path,
         "it does not fit, and nothing was restored",

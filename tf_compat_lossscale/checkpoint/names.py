@@ -89,6 +89,8 @@ _POWER = re.compile(r"beta[0-9]_power")
 # TensorFlow numbers equal names. No program has so many names that a number
 # has more digits; such digits belong to the name.
 _NUMBERED = re.compile(r"(.*)_([0-9]{1,18})", re.DOTALL)
+# The scope of a part: a name, characters of `part`, and a number.
+_PART = re.compile(r"(.*)/[part]*_?([0-9]+)", re.DOTALL)
 AVERAGE = "ExponentialMovingAverage"  # What TensorFlow 1 calls an average.
 DEBIASING = {"biased", "local_step"}  # What zero debiasing keeps beside one.
 # Integer scalars that count steps.
@@ -351,15 +353,24 @@ def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
   """Yields each name that looks like a slot's, with its variable's name.
 
   The slot of `w` is called `w/Adam`. Within a variable scope `s`, the slot of
-  `s/w` is called `s/s/w/Adam`.
+  `s/w` is called `s/s/w/Adam`; if `s/w` is partitioned, each part has its own:
+  `s/w//part_1/Adam` or `s/w/rt_1/Adam`. These are the last characters of
+  `s/w/part_1`, as many as the scope has.
   """
   known = set(names)
   lengths = set(map(len, known))
   for name in known:
     head, _, last = name.rpartition("/")
+    part = _PART.fullmatch(head)
+    whole = head.removesuffix(f"/part_{part[2]}").rstrip("/") if part else head
     begin = 0  # Of the variable's name, which is tried after each slash.
-    while begin < len(head) and get_base(last) != AVERAGE:
-      if len(head) - begin in lengths and head[begin:] in known:
-        yield name, head[begin:]
+    while begin < len(whole) and get_base(last) != AVERAGE:
+      if len(whole) - begin in lengths and whole[begin:] in known:
+        yield name, whole[begin:]
         break
-      begin = head.find("/", begin) + 1 or len(head)
+      begin = whole.find("/", begin) + 1 or len(whole)
+    else:
+      weight, number = (part[1], part[2]) if part else ("", "")
+      tail = head[len(weight) + 1 :]
+      if weight in known and f"{weight}/part_{number}".endswith(tail):
+        yield name, weight

@@ -523,13 +523,14 @@ def show_map(here: str, there: str) -> str:
   return shlex.join(["--map", "=".join(escaped)])
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-  """Returns a hint at similar names, to be put behind a name."""
+def suggest(name: str, known: Iterable[str], fits: Collection[str] = ()) -> str:
+  """Returns a hint at similar names, those in `fits` first."""
   # The time to compare names grows with their number and both lengths.
   last = names.get_base(name)
   near = [n for n in known if len(n) < 200]
   if len(near) > _COMPARED:
     near = [n for n in near if names.get_base(n) == last][:_COMPARED]
   same = [n for n in near if n.lower() == name.lower()]
-  close = same or difflib.get_close_matches(name[:200], near, 3, 0.5)
+  close = same or difflib.get_close_matches(name[:200], near, 9, 0.5)
+  close = sorted(close, key=lambda other: other not in fits)[:3]
   return f" (nearest: {', '.join(close)})" if close else ""

@@ -70,6 +70,10 @@ class CheckpointError(ValueError):
     super().__init__("\n".join(map(escape, [message, *lines])))
 
 
+class PartialError(CheckpointError):
+  """An error for a tensor of which the checkpoint has some slices alone."""
+
+
 class _Overwritten(Exception):
   """Another process has overwritten the checkpoint that is being read."""
 
@@ -130,7 +134,7 @@ class Checkpoint:
       _refuse_pipe(path)
     refuse_pattern(prefix)
     self._stamp = _read_stamp(prefix)
-    with _explain(self.prefix):
+    with explain(self.prefix):
       self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
       shapes = self._reader.get_variable_to_shape_map()
       dtypes = self._reader.get_variable_to_dtype_map()
@@ -145,7 +149,7 @@ class Checkpoint:
     """The `TrackableObjectGraph`; None if the variables are saved by name."""
     if not self._has_objects:
       return None
-    with _explain(self.prefix):
+    with explain(self.prefix):
       data = self._reader.get_tensor(OBJECT_GRAPH)
       return trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
 
@@ -154,7 +158,7 @@ class Checkpoint:
     """The folder of the SavedModel that the checkpoint is part of, if any."""
     folder = os.path.dirname(os.path.dirname(self.prefix))
     if self.prefix.endswith(_VARIABLES):
-      with _explain(self.prefix):
+      with explain(self.prefix):
         if tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL)):
           return folder
     return None
@@ -188,7 +192,7 @@ class Checkpoint:
     """
     if name not in self.specs:
       raise CheckpointError(f"{self.prefix}: it has no tensor {name!r}")
-    with _explain(f"{self.prefix}: {name}"):
+    with explain(f"{self.prefix}: {name}"):
       value = self._reader.get_tensor(name)
       # NumPy's own strings lose zeros at their end.
       return np.asarray(value, object if isinstance(value, bytes) else None)
@@ -206,7 +210,7 @@ class Checkpoint:
     if not slices:
       return []
     listed, parts = zip(*slices)
-    with _explain(self.prefix), graphs.run_on_cpu():
+    with explain(self.prefix), graphs.run_on_cpu():
       restored: list[tf.Tensor] = tf.raw_ops.RestoreV2(
         prefix=self.prefix,
         tensor_names=tf.constant(np.array(listed, object), tf.string),
@@ -304,6 +308,20 @@ def find(path: str | os.PathLike[str]) -> str:
   return _locate(path)[0]
 
 
+def check_path(path: str | os.PathLike[str]) -> str:
+  """Returns the path of a checkpoint as a text, or raises an error."""
+  text: Any = os.fspath(path) if isinstance(path, os.PathLike) else path
+  if isinstance(text, str):
+    return text
+  none = (
+    ", which tf.train.latest_checkpoint returns if a folder has no checkpoint"
+  )
+  raise CheckpointError(
+    "the path of a checkpoint must be a text or a path of pathlib, but is "
+    f"{text!r}{none if text is None else ''}"
+  )
+
+
 def refuse_pattern(prefix: str) -> None:
   """Refuses a prefix by which TensorFlow's readers find other files, or none.
 
@@ -326,7 +344,7 @@ def expand(path: str) -> list[str]:
   """
   below: list[str] = []
   # What reads the path says what is wrong with it.
-  with contextlib.suppress(CheckpointError), _explain(path):
+  with contextlib.suppress(CheckpointError), explain(path):
     if not _has_checkpoint(path):
       below = [os.path.join(path, name) for name in _list_below(path)]
   return below or [path]
@@ -346,13 +364,8 @@ def _list_below(folder: str) -> list[str]:
 
 def _locate(path: str | os.PathLike[str]) -> tuple[str, str]:
   """Returns a checkpoint's prefix, and how it was chosen among several."""
-  if path is None:
-    raise CheckpointError(
-      "the path of a checkpoint must be a text, but is None, which "
-      "tf.train.latest_checkpoint returns if a folder has no checkpoint"
-    )
-  path = os.fspath(path)
-  with _explain(path):
+  path = check_path(path)
+  with explain(path):
     # A folder may have the name of a prefix beside it. TensorFlow's Saver then
     # takes the prefix, too.
     if tf.io.gfile.exists(path + ".index"):
@@ -495,7 +508,7 @@ def read_message(path: str, message: _Message) -> _Message:
   Raises:
     CheckpointError: The file is missing, or has another content.
   """
-  with _explain(path):
+  with explain(path):
     data = _read_bytes(path)
   try:
     message.ParseFromString(data)
@@ -541,7 +554,9 @@ def _will_differ(prefix: str, stamp: tuple[int, ...], patience: float) -> bool:
 
 
 @contextlib.contextmanager
-def _explain(where: str) -> Iterator[None]:
+def explain(
+  where: str, kinds: tuple[type[Exception], ...] = (Exception,)
+) -> Iterator[None]:
   """Turns the errors of file systems and of TensorFlow's readers into ours."""
   try:
     yield
@@ -549,8 +564,13 @@ def _explain(where: str) -> Iterator[None]:
     raise CheckpointError(f"{where}: not enough memory to read it") from None
   except CheckpointError:
     raise
-  except Exception as error:  # The readers raise errors of many classes.
+  except kinds as error:  # The readers raise errors of many classes.
     line = get_first_line(error)
+    if "not have sufficient slices" in line:
+      raise PartialError(
+        f"{where}: only some slices of a tensor are in it, and TensorFlow's "
+        f"readers do not tell which: restore in the program, and save ({line})"
+      ) from None
     if "File system scheme" in line:
       line += "; install what adds it, such as tensorflow-io-gcs-filesystem"
     raise CheckpointError(

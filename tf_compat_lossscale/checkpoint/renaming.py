@@ -276,12 +276,16 @@ class Renaming:
       and (names.get_other_power(n) in self.sources or _is_in_cond(n))
     ]
     conds = {names.split_scope(n)[0] for n in powers if _is_in_cond(n)}
+    # A scope of weights that is called `cond` is the model's.
+    own = {names.split_scope(w)[0] for _, w in names.find_slots(self.sources)}
     groups: dict[str, list[str]] = {}  # New name without number -> names.
     loose: dict[str, list[str]] = {}  # Base name -> powers without a cond.
     for name in list(self.left):
       scope, last = names.split_scope(name)
       base = names.split_number(last)[0] if name in powers else last
       is_scalar = not self.sources[name].spec.shape
+      if name not in powers and scope in own:
+        continue
       if _is_in_cond(name) and (scope in conds or is_scalar):
         new, is_sure = self.find_scope(name)
         if is_sure and scope in conds:

@@ -34,6 +34,12 @@ _ASSIGNS = {"Assign", "AssignVariableOp"}
 _PASSES = {"Cast", "Identity", "Reshape"}
 # The op that reads tensors. Its inputs are a prefix, names and slices.
 _READER = "RestoreV2"
+# Errors of the restoring op. Others are of the session, such as a lost worker.
+_DAMAGES = (
+  tf.errors.DataLossError,
+  tf.errors.NotFoundError,
+  tf.errors.OutOfRangeError,
+)
 
 
 class Saver(tf.compat.v1.train.Saver):
@@ -76,7 +82,8 @@ class Saver(tf.compat.v1.train.Saver):
       restoring.match_by_name(sess, checkpoint, places, Wishes())
       is_exact = all(each.source and not each.why for each in places)
       if is_exact and checkpoint.object_graph is None:
-        super(Saver, self).restore(sess, checkpoint.prefix)
+        with reading.explain(checkpoint.prefix, _DAMAGES):
+          super(Saver, self).restore(sess, checkpoint.prefix)
         return None
       if others:
         raise CheckpointError(

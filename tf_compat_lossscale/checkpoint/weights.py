@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import fnmatch
+import operator
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import names
@@ -265,6 +266,8 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
     scope = head.removesuffix(weight).rstrip("/").rpartition("/")[2].lower()
     if names.split_number(scope)[0] not in SLOTS:
       return False
+  if not head.endswith(weight):  # A part's.
+    return len(shape) == len(whole) and all(map(operator.le, shape, whole))
   return shape == whole or (
     base in _FACTORS
     and (

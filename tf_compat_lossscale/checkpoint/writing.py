@@ -56,6 +56,8 @@ _OTHER_ENDS = (
 def check_prefix(prefix: str, overwrite: bool) -> None:
   """Refuses a path at which no checkpoint may be written."""
   _check_path(prefix, "model.ckpt")
+  if os.path.exists(prefix) and not os.path.isfile(prefix):
+    raise CheckpointError(f"{prefix}: no file, but a device or a pipe")
   reading.refuse_pattern(prefix)
   end = os.path.splitext(prefix)[1].lower()
   if end in _OTHER_ENDS or reading.DATA.search(prefix):
