@@ -145,8 +145,8 @@ def test_many_skipped_steps_are_a_few_lines(logged):
 
 
 def test_steps_that_are_looked_at_together(tmp_path, logged):
-  settings = _step_log.Settings.check(tmp_path, 10, "stop", 12)
-  log = _step_log.StepLog(settings, 0, 8.0)
+  log = _step_log.StepLog(tmp_path, 10, "stop", 12)
+  log.open(0, 8.0)
   for skipped, scale, names, stops in (
     *((0, 8.0, None, False), (2, 2.0, ("v",), False)),
     *((6, 1.0, (), False), (6, 1.0, None, True)),
@@ -315,9 +315,9 @@ def test_only_runs_with_a_step_count():
     session.run(tf1.global_variables_initializer())
 
     def count(fetches, feed=None):
-      before = hook._log._step if hook._log else 0
+      before = hook._log._step if hook._log.is_open else 0
       hook.run(session, fetches, feed)
-      return (hook._log._step if hook._log else 0) - before
+      return (hook._log._step if hook._log.is_open else 0) - before
 
     for fetches in (
       *(loss, [grad for grad, _ in pairs], [], {1: loss, "b": v}, "v"),

@@ -20,7 +20,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
 
-_OnStuck: TypeAlias = Literal["warn", "stop", "raise"]
+OnStuck: TypeAlias = Literal["warn", "stop", "raise"]
 
 _MOST_NAMED = 10  # The most gradients that a line names.
 # So many skipped steps have a warning each; then one has that doubles the
@@ -53,72 +53,46 @@ class Outcome(NamedTuple):
   steps: int = 1
 
 
-class Settings(NamedTuple):
-  """The arguments that a hook and a callback share.
+class StepLog:
+  """The log of one session at a time, or of one training by Keras.
 
   Attributes:
-    output_dir: The folder of the event file, or None for no file.
-    every_n_steps: How often scalars are written, if nothing else happens.
-    on_stuck: What a log does if the run is stuck.
-    patience: How many skipped steps in a row make a run stuck.
+    is_open: Whether the log has been opened, and not closed since.
   """
-
-  output_dir: str | None
-  every_n_steps: int
-  on_stuck: _OnStuck
-  patience: int
-
-  @classmethod
-  def check(
-    cls,
-    output_dir: str | os.PathLike[str] | None,
-    every_n_steps: int,
-    on_stuck: _OnStuck,
-    patience: int,
-  ) -> Settings:
-    """Returns the arguments, or raises a ValueError that names a wrong one."""
-    return cls(
-      None if output_dir is None else os.fspath(output_dir),
-      arguments.check_steps("every_n_steps", every_n_steps),
-      arguments.check_word("on_stuck", on_stuck, ("warn", "stop", "raise")),
-      arguments.check_steps("patience", patience),
-    )
-
-
-class StepLog:
-  """The log of one session, or of one training by Keras."""
 
   def __init__(
     self,
-    settings: Settings,
-    step: int,
-    scale: float,
-    good_steps: float | None = None,
+    output_dir: str | os.PathLike[str] | None,
+    every_n_steps: int,
+    on_stuck: OnStuck,
+    patience: int,
   ) -> None:
-    """Opens the event file, and writes the state before the first step.
-
-    Args:
-      settings: What to write, where, and what to do if the run is stuck.
-      step: The number of the last step before those of this log.
-      scale: The loss scale now.
-      good_steps: As in an `Outcome`.
-    """
+    """Takes the arguments of a hook or callback, and checks them."""
+    self._output_dir = None if output_dir is None else os.fspath(output_dir)
+    self._every = arguments.check_steps("every_n_steps", every_n_steps)
+    words = "warn", "stop", "raise"
+    self._on_stuck = arguments.check_word("on_stuck", on_stuck, words)
+    self._patience = arguments.check_steps("patience", patience)
     self._writer: Any = None
-    if settings.output_dir is not None:
-      # TensorFlow names files by the second: a session that starts in the same
-      # second would overwrite the file of the session before.
-      with tf.Graph().as_default():  # The writer refuses to work eagerly.
-        self._writer = tf.compat.v1.summary.FileWriter(
-          settings.output_dir,
-          flush_secs=10,
-          filename_suffix=f".{time.time_ns()}",
-        )
-    self._settings = settings
+    self.is_open = False
+
+  def open(
+    self, step: int, scale: float, good_steps: float | None = None
+  ) -> None:
+    """Starts anew after a step, with the state that it left."""
+    self.is_open = True
     self._first = self._step = step
     self._scale, self._good_steps = scale, good_steps
     self._skipped = self._in_a_row = 0
     self._warn_at = 1
-    self._write()
+    if self._output_dir is not None:
+      # TensorFlow names files by the second: a session that starts in the same
+      # second would overwrite the file of the session before.
+      with tf.Graph().as_default():  # The writer refuses to work eagerly.
+        self._writer = tf.compat.v1.summary.FileWriter(
+          self._output_dir, flush_secs=10, filename_suffix=f".{time.time_ns()}"
+        )
+      self._write()
 
   def add(self, outcome: Outcome) -> bool:
     """Takes note of a step; returns whether the run is to stop.
@@ -134,14 +108,13 @@ class StepLog:
     self._in_a_row = 0
     if scale != before:
       logging.info("Step %d: %s.", self._step, _show_change(before, scale))
-    every = self._settings.every_n_steps
-    if scale != before or step // every < self._step // every:
+    if scale != before or step // self._every < self._step // self._every:
       self._write()
     return False
 
   def _note_skipped(self, outcome: Outcome, before: float) -> bool:
     if not self._in_a_row:
-      self._stuck_at = self._settings.patience
+      self._stuck_at = self._patience
     are_all = outcome.skipped == outcome.steps
     self._in_a_row = self._in_a_row + outcome.skipped if are_all else 0
     self._skipped += outcome.skipped
@@ -172,10 +145,10 @@ class StepLog:
       "finite in float16, for bad data, and for a learning rate that is too "
       "high."
     )
-    if self._settings.on_stuck == "raise":
+    if self._on_stuck == "raise":
       raise StuckError(message)
     logging.warning("%s", message)
-    return self._settings.on_stuck == "stop"
+    return self._on_stuck == "stop"
 
   def _write(self) -> None:
     """Writes the scalars of the last step."""
@@ -196,6 +169,9 @@ class StepLog:
 
   def close(self) -> None:
     """Writes the last step, and logs a sum if there were many warnings."""
+    if not self.is_open:
+      return
+    self.is_open = False
     if self._skipped > _FIRST:
       steps = self._step - self._first
       logging.warning(

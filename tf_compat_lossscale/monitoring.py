@@ -88,13 +88,10 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         these; the message names it.
     """
     self._optimizers = environment.list_scaled(optimizer)
-    self._settings = _step_log.Settings.check(
-      output_dir, every_n_steps, on_stuck, patience
-    )
+    self._log = _step_log.StepLog(output_dir, every_n_steps, on_stuck, patience)
     self._probes: list[_Probe] = []
     self._start: tf.Tensor | None = None
     self._known: dict[Any, tuple[Any, _Args | None]] = {}
-    self._log: _step_log.StepLog | None = None
     self._lock = threading.Lock()  # Several threads may share a session.
     self.stop_requested = False
 
@@ -140,7 +137,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     """Asks for what a step did, if this run does one."""
     args = run_context.original_args
     # Most runs repeat one op alone, and even the key below takes a while.
-    is_usual = self._log is not None and not args.feed_dict
+    is_usual = self._log.is_open and not args.feed_dict
     found = self._known.get(id(args.fetches)) if is_usual else None
     if found is not None:
       return found[1]
@@ -162,11 +159,11 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       self._known[key] = found
     if isinstance(args.fetches, (tf.Operation, tf.Tensor)) and not fed:
       self._known[id(args.fetches)] = found
-    if found[1] is not None and self._log is None:
+    if found[1] is not None and not self._log.is_open:
       with self._lock:
         count, *state = session.run(self._start).tolist()
-        if self._log is None:
-          self._log = _step_log.StepLog(self._settings, int(count), *state)
+        if not self._log.is_open:
+          self._log.open(int(count), *state)
     return found[1]
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -184,16 +181,14 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         continue
       outcome = self._probes[int(index)].interpret(bool(applied), state)
       with self._lock:
-        if self._log is not None and self._log.add(outcome):
+        if self._log.is_open and self._log.add(outcome):
           self.stop_requested = True
           run_context.request_stop()
 
   def end(self, session: Any) -> None:
     """Writes the last step and closes the file."""
     with self._lock:
-      if self._log is not None:
-        self._log.close()
-      self._log = None
+      self._log.close()
 
   def run(self, session: Any, fetches: Any, feed_dict: Any = None) -> Any:
     """Runs fetches in a plain session, and watches the step if there is one.
