@@ -149,11 +149,29 @@ def test_the_rewrite_is_on_in_sessions(make, monkeypatch):
     tfl.enable_mixed_precision_graph_rewrite,
   ],
 )
-def test_a_wrapper_is_refused(wrap, monkeypatch):
-  opt = helpers.INNER["sgd"]()
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_scale_of_the_program_wins(wrap, graph, monkeypatch, tmp_path):
   monkeypatch.setenv(legacy_names.MIXED_PRECISION, "1")
-  with pytest.raises(ValueError, match="TF_ENABLE_AUTO_MIXED_PRECISION=1 giv"):
-    wrap(opt)
+  with contextlib.ExitStack() as stack:
+    if graph:
+      stack.enter_context(tf.Graph().as_default())
+    inner = helpers.INNER["momentum"]()
+    opt = wrap(inner)
+    assert environment.list_scaled(opt) == [(opt, opt.loss_scale)]
+    assert own_scale(inner) is opt.loss_scale
+    w = tf1.get_variable("w", initializer=1.0, use_resource=True)
+    seen = []
+    loss = lambda: seen.append(w * 0.5) or seen[-1]  # noqa: E731
+    step = opt.minimize(loss() if graph else loss, var_list=[w])
+    if graph:
+      session = stack.enter_context(tf1.Session())
+      session.run(tf1.global_variables_initializer())
+      session.run(step)
+      names = {v.op.name for v in tf1.global_variables()}
+      assert len([name for name in names if "loss_scale" in name]) <= 1, names
+      assert session.run(w) != 1.0
+    else:
+      assert float(w) != 1.0
 
 
 def test_contrib_wraps_an_optimizer_that_has_a_scale(monkeypatch):

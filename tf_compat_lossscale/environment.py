@@ -43,13 +43,12 @@ __all__ = [
   "honor_environment",
   "ignore_environment",
   "list_scaled",
+  "say_ignored",
 ]
 __dir__ = functools.partial(sorted, __all__)
 
 
 _Optimizer: Final = tf.compat.v1.train.Optimizer
-# The attribute of an optimizer that has a loss scale by the environment.
-_LOSS_SCALE = "_loss_scale_by_environment"
 _Method = Callable[..., Any]
 
 _log: Final = patching.UndoLog()
@@ -88,6 +87,9 @@ def honor_environment(quiet: bool = False) -> None:
   An optimizer whose class overrides one of the two methods without a call of
   `super()` goes without that half, as in NVIDIA's builds. A copy by `copy.copy`
   has its own attributes and shares the loss scale; `copy.deepcopy` copies both.
+  A loss scale that the program gives an optimizer itself, by
+  `MixedPrecisionLossScaleOptimizer` or `enable_mixed_precision_graph_rewrite`,
+  takes the place of that by the environment.
 
   The graph rewrite is turned on now, or when an optimizer or a session is
   created while the environment asks for the rewrite. So a program may set the
@@ -132,7 +134,7 @@ def find_loss_scale(optimizer: Any) -> loss_scale_lib.LossScale | None:
   found: loss_scale_lib.LossScale | None = None
   if isinstance(optimizer, _Optimizer):
     # An attribute that is not the optimizer's own is that of one it wraps.
-    found = vars(optimizer).get(_LOSS_SCALE)
+    found = vars(optimizer).get(optimizer_kinds.BY_ENVIRONMENT)
   return found
 
 
@@ -184,15 +186,8 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   if isinstance(self, contrib.LossScaleOptimizer):
     return  # In NVIDIA's builds, too, this class left its base uninitialized.
   if isinstance(self, loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
-    raise ValueError(
-      f"{_describe(legacy_names.LOSS_SCALING)} gives every optimizer a "
-      "dynamic loss scale, so an optimizer must not be wrapped in a second "
-      "one: take the variable "
-      f"away (or set {legacy_names.LOSS_SCALING}=0), or remove "
-      "MixedPrecisionLossScaleOptimizer and "
-      "enable_mixed_precision_graph_rewrite() from the program."
-    )
-  vars(self)[_LOSS_SCALE] = loss_scale_lib.DynamicLossScale()
+    return  # It takes the scale of the optimizer in it away.
+  vars(self)[optimizer_kinds.BY_ENVIRONMENT] = loss_scale_lib.DynamicLossScale()
   tracking.track(self, find_loss_scale(self), "loss_scale")
 
 
@@ -274,6 +269,20 @@ def _announce() -> None:
   if effects and not _quiet and line not in _printed and sys.stderr is not None:
     _printed.add(line)
     print(line, file=sys.stderr, flush=True)
+
+
+def say_ignored() -> None:
+  """Prints a line if the environment asks for something, and gets nothing."""
+  if asks_for_loss_scale() or asks_for_rewrite():
+    names = (legacy_names.LOSS_SCALING, legacy_names.GRAPH_REWRITE)
+    settings = dict.fromkeys(_describe(x) for x in names if os.environ.get(x))
+    print(
+      f"tf-lossscale: {' and '.join(settings) or _describe('')} has no effect "
+      "on TensorFlow 2 code, as in NVIDIA's TensorFlow 2: use a Keras policy, "
+      "or run --tf1 if the program is older",
+      file=sys.stderr,
+      flush=True,
+    )
 
 
 def _describe(switch: str) -> str:

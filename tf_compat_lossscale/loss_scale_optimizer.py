@@ -125,7 +125,11 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "loss_scale cannot be None: pass 'dynamic', a number of at least 1 or "
         "a LossScale, or use the optimizer without this wrapper."
       )
-    scale = loss_scale_lib.make(loss_scale)
+    scale = None
+    if isinstance(loss_scale, str) and loss_scale == "dynamic":
+      scale = optimizer_kinds.find_scale_by_environment(opt)
+    if scale is None:
+      scale = loss_scale_lib.make(loss_scale)
     optimizer_kinds.warn_if_scaling(type(self).__name__, opt)
     if not _is_inert(scale):
       optimizer_kinds.check_order(opt)
@@ -139,6 +143,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """Sets what is wrapped; `contrib` has other names for it."""
     self._optimizer = opt
     self._loss_scale = loss_scale
+    for each in optimizer_kinds.walk(opt):  # The program's own scale wins.
+      if vars(each).pop(optimizer_kinds.BY_ENVIRONMENT, None) is not None:
+        tracking.track(each, loss_scale, "loss_scale")
 
   @attributes.DefaultProperty
   def loss_scale(self) -> Any:

@@ -245,6 +245,79 @@ def test_offered_edits(tmp_path, capsys):
   assert cli.main(["scan", str(path)]) == 0
 
 
+_GUARDED = [
+  "try:\n  y = tf.nn.gelu(x)\nexcept AttributeError:\n  y = g(x)",
+  "try:\n  try:\n    f = tf.nn.gelu\n  except AttributeError:\n    f = g\n"
+  "finally: pass",
+  "try:\n  from tensorflow.nn import gelu\nexcept ImportError:\n  gelu = g",
+  "f = tf.nn.gelu if hasattr(tf.nn, 'gelu') else g",
+  "has = hasattr(tf.nn, 'gelu')",
+  "f = getattr(tf.nn, 'gelu', g)",
+  "import tensorflow as t\nif t.__version__.startswith('2'): f = t.nn.gelu",
+  "from tensorflow import __version__ as v, nn\n"
+  "if LooseVersion(v) > LooseVersion('2.3'): f = nn.gelu",
+  "if TF2: tf.random.set_seed(1)\nelse: tf.set_random_seed(1)",
+]
+
+
+@pytest.mark.parametrize("guarded", _GUARDED)
+@pytest.mark.parametrize("session", ["tf.Session()\n", ""])
+def test_the_same_branch_runs_as_before(session, guarded, tmp_path):
+  scale = "x = tf.train.experimental.LossScale()\n"
+  text = f"import tensorflow as tf\n{scale}{session}{guarded}\n"
+  (tmp_path / "main.py").write_text(text, "utf-8")
+  for i in range(2):
+    path = tmp_path / f"other{i}.py"
+    path.write_text(f"import tensorflow as tf\n{scale}tf.Session()\n", "utf-8")
+  report = scanner.scan([str(tmp_path)], _EDITED)
+  (change,) = [x for x in report.changes if x.path.endswith("main.py")]
+  after = change.after.decode("utf-8")
+  assert "compat.v1" not in after and "tfl.LossScale()" in after
+  (found,) = [x for x in report.findings if x.name == "names of both"]
+  assert found.state == findings.BY_HAND and "main.py line" in found.note
+  # The user decides.
+  report = scanner.scan([str(tmp_path)], _EDITED._replace(tensorflow=1))
+  assert not [x for x in report.findings if x.state == findings.BY_HAND]
+
+
+@pytest.mark.parametrize(
+  "start",
+  [
+    "try:\n  import tensorflow.compat.v1 as tf\nexcept ImportError:\n"
+    "  import tensorflow as tf\n",
+    "try:\n  from tensorflow.compat import v1 as tf\nexcept:\n"
+    "  import tensorflow as tf\n",
+    "if V2:\n  import tensorflow.compat.v1 as tf\nelif V3: pass\n"
+    "else:\n  import tensorflow as tf\n",
+  ],
+)
+def test_the_import_for_an_older_tensorflow_stays(start):
+  rest = "tf.disable_v2_behavior()\nx = {}.LossScale\ntf.Session()\n"
+  new = f"import tf_compat_lossscale as tfl\n{start}{rest.format('tfl')}"
+  assert edited(start + rest.format("tf.train.experimental")) == new
+
+
+def test_what_reads_nvidias_switch_turns_nothing_on():
+  name = "TF_ENABLE_AUTO_MIXED_PRECISION"
+  for read in (
+    f"os.environ.get('{name}', '0') == '1'",
+    f"os.getenv('{name}')",
+    f"'{name}' in os.environ and os.environ['{name}'] == '1'",
+  ):
+    text = f"import os, tensorflow as tf\nif {read}: tf.train.AdamOptimizer()\n"
+    assert codes_in(text) == []
+    text += (
+      "opt = tf.train.experimental.enable_mixed_precision_graph_rewrite(0)"
+    )
+    assert "LS205" not in codes_in(text)
+
+
+def test_nvidias_switch_does_nothing_in_tensorflow_2():
+  text = "import os, tensorflow as tf\nos.environ['{}'] = '1'\ntf.function(f)\n"
+  text = text.format("TF_ENABLE_AUTO_MIXED_PRECISION")
+  assert codes_in(text) == codes_in(text, nvidia_switch=True) == []
+
+
 def test_keywords_name_nvidias_switch():
   text = """\
     import os
@@ -261,6 +334,15 @@ def test_keywords_name_nvidias_switch():
   ("text", "state"),
   [
     ("from mylib import tf\nx = tf.train.experimental.LossScale", "offered"),
+    (
+      "from lib.env import tf\n"
+      "opt = tf.mixed_precision.enable_mixed_precision_graph_rewrite(opt)",
+      "offered",
+    ),
+    (
+      "from lib import tf\ntf.keras.mixed_precision.LossScaleOptimizer(1)",
+      None,
+    ),
     ("from mylib import train\nx = train.experimental.LossScale()", "offered"),
     ("import m\nm.tf.mixed_precision.experimental.FixedLossScale", "offered"),
     ("from mylib import *\nx = tf.train.experimental.LossScale", "offered"),

@@ -267,6 +267,17 @@ def test_says_its_choice_in_a_line(tmp_path):
   assert run("--tf2", name, cwd=tmp_path)[2] == ""
 
 
+def test_nvidias_switch_has_no_effect_on_tensorflow_2(tmp_path, monkeypatch):
+  text = "import tensorflow as tf\nopt = tf.compat.v1.train.AdamOptimizer()\n"
+  text += "assert '_loss_scale_by_environment' not in vars(opt)\n"
+  name = program(tmp_path, text)
+  monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "1")
+  code, _, err = run("--tf2", name, cwd=tmp_path)
+  (line,) = [x for x in err.splitlines() if x.startswith("tf-lossscale: TF_")]
+  assert code == 0 and "=1 has no effect" in line and "--tf1" in line
+  assert run("--tf2", "--quiet", name, cwd=tmp_path)[2].count("TF_EN") == 0
+
+
 _LAUNCHER = """
 import os, subprocess, sys
 for words in (["one.py"], ["-m", "one"], ["tw" + "o.py"]):

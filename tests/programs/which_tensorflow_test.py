@@ -88,7 +88,8 @@ def test_weighs_names(text, expected, tmp_path):
     ("from tensorflow.compat.v1 import placeholder as p, Session", 1),
     ("import tensorflow as t\ntf = t.compat.v1\ntf.get_variable('x')", 2),
     (f"{_V1}tf.ones([])", 2),
-    (f"{_V1}tf.disable_v2_behavior()\ntf.placeholder(1)", 2),
+    (f"{_V1}tf.disable_v2_behavior()\ntf.placeholder(1)", 1),
+    (f"{_TF}tf.compat.v1.disable_v2_behavior()\ntf.keras.Model()", 2),
     (f"{_V1}if 1: tf.disable_eager_execution()\ntf.Session()", 2),
     (f"{_V1}if not tf.executing_eagerly():\n  tf.placeholder(1)", 2),
     (f"{_V1}import tensorflow as t\nt.function(f)\ntf.Session()", 2),
@@ -97,7 +98,7 @@ def test_weighs_names(text, expected, tmp_path):
     (
       f"try:\n  {_V1}  tf.disable_v2_behavior()\nexcept ImportError:\n"
       "  import tensorflow as tf\ntf.Session()",
-      2,
+      1,
     ),
     ("from tensorflow.contrib import slim", 1),
     ("from tensorflow import placeholder", 1),

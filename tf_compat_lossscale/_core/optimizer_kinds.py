@@ -26,6 +26,8 @@ _SCALING = (
 )
 _KERAS = ("keras", "tf_keras")
 _NO_NAME = "Pass an optimizer, not its name: for instance"
+# The attribute of an optimizer that has a loss scale by the environment.
+BY_ENVIRONMENT = "_loss_scale_by_environment"
 
 
 def walk(optimizer: Any) -> Iterator[Any]:
@@ -44,6 +46,14 @@ def find_inner(optimizer: Any) -> Any:
   """
   own = vars(optimizer) if hasattr(optimizer, "__dict__") else {}
   return own.get("_optimizer", own.get("_opt"))
+
+
+def find_scale_by_environment(optimizer: Any) -> Any:
+  """Returns the loss scale by the environment of the innermost optimizer."""
+  found = [
+    getattr(x, "__dict__", {}).get(BY_ENVIRONMENT) for x in walk(optimizer)
+  ]
+  return next(filter(None, reversed(found)), None)
 
 
 def read_of_wrapped(wrapper: Any, inner: Any, name: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import functools
 import os
 import re
+from typing import Any
 
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
@@ -78,11 +79,37 @@ class File:
     """Whether the file imports this package."""
     return any(m.partition(".")[0] == PACKAGE for m in self.source.modules)
 
+  @functools.cached_property
+  def fallbacks(self) -> set[ast.AST]:
+    """The nodes of branches that run where there is no `tensorflow.compat.v1`.
+
+    They are in the other branches of a `try` or an `if` that imports it.
+    """
+    found = set[ast.AST]()
+    if _V1 not in self.source.modules:
+      return found
+    blocks: list[Any] = [*self.source.list_nodes(ast.Try, ast.If)]
+    for node in blocks:
+      branches = [node.body, node.orelse]
+      if isinstance(node, ast.Try):
+        branches = [node.body + node.orelse, *(x.body for x in node.handlers)]
+      nodes = [[y for x in branch for y in ast.walk(x)] for branch in branches]
+      has_v1 = [any(_V1 in list_modules(y) for y in each) for each in nodes]
+      if any(has_v1):
+        for each, has in zip(nodes, has_v1):
+          found |= set() if has else set(each)
+    return found
+
   @property
   def imports_compat_v1(self) -> bool:
-    """Whether it imports TensorFlow as `tensorflow.compat.v1` alone."""
+    """Whether it imports TensorFlow as `tensorflow.compat.v1` alone.
+
+    What it imports where there is no such module does not count.
+    """
     return _V1 in self.source.modules and not any(
-      use.form in ("import", "from", "star") and _PLAIN.match(use.name)
+      use.form in ("import", "from", "star")
+      and _PLAIN.match(use.name)
+      and use.node not in self.fallbacks
       for use in self.source.uses
     )
 
@@ -137,7 +164,7 @@ class File:
     """
     found = []
     for use in self.source.uses:
-      if use.form in ("store", "hasattr", "text"):
+      if use.only_asks or use.form in ("store", "text"):
         continue
       absence = missing_names.find(
         use.name, self.tensorflow, self.context.release

@@ -299,8 +299,8 @@ def choose(program: program_files.Program, options: RunOptions) -> Choice:
   ):
     decisions = map(which_tensorflow.decide, program.levels)
     decision = next(
-      (each for each in decisions if each.signs), which_tensorflow.Decision(2)
-    )
+      (each for each in decisions if each.signs), None
+    ) or which_tensorflow.decide_silent(read)
     tensorflow = decision.tensorflow
   asking = next(
     (name for source in read for name in find_signs_of_keras_2(source)), ""
@@ -368,7 +368,7 @@ def _explain_missing(
   restored, missing = set[str](), dict[str, str]()
   for source in read:
     for use in source.uses:
-      if use.form in ("hasattr", "text", "store"):
+      if use.only_asks or use.form in ("text", "store"):
         continue
       found = missing_names.find(use.name, tensorflow, release)
       if _is_legacy(use.name):

@@ -69,6 +69,12 @@ class Use(NamedTuple):
     return line
 
   @property
+  def only_asks(self) -> bool:
+    """Whether the code works without the name: it is one of a question."""
+    has_default = self.form == "getattr" and len(self.node.args) > 2  # type: ignore[attr-defined]
+    return self.form == "hasattr" or has_default
+
+  @property
   def written(self) -> str:
     """The name as the source has it, such as "tf.Session"."""
     if isinstance(self.node, ast.alias):

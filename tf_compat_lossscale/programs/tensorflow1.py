@@ -98,8 +98,9 @@ def prepare(
 ) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
-  From then on, NVIDIA's environment variables have their old effect, too, and
-  the errors for missing names say if the other TensorFlow has the name.
+  From then on, NVIDIA's environment variables have their old effect on programs
+  for TensorFlow 1, and the errors for missing names say if the other TensorFlow
+  has the name.
 
   Args:
     real: TensorFlow.
@@ -110,7 +111,11 @@ def prepare(
   """
   install.install(keras_optimizers)
   environment = importlib.import_module("tf_compat_lossscale.environment")
-  environment.honor_environment(quiet=os.environ.get(legacy_names.QUIET) == "1")
+  is_quiet = os.environ.get(legacy_names.QUIET) == "1"
+  if v1:
+    environment.honor_environment(quiet=is_quiet)
+  elif not is_quiet:
+    environment.say_ignored()
   used = real.compat.v1 if v1 else real
   if v1:
     _replace_tensorflow(real, used)

@@ -106,6 +106,36 @@ def decide(files: Iterable[sources.SourceFile]) -> Decision:
   return Decision(2, (*two, *(sign for sign in one if sign.weight)))
 
 
+def decide_silent(files: Iterable[sources.SourceFile]) -> Decision:
+  """Decides for files without a name that tells.
+
+  They mean TensorFlow 1 if they turn TensorFlow 2's behavior off, as what
+  `migrate` has edited does.
+  """
+  for source in files:
+    for use in source.uses:
+      if use.name == f"{_V1}.disable_v2_behavior" and use.form == "expression":
+        place = use.written, source.path, use.line
+        return Decision(1, (Sign(1, 0, "disable_v2_behavior", *place),))
+  return Decision(2)
+
+
+def find_guarded_signs(source: sources.SourceFile) -> Iterator[Sign]:
+  """Yields the names behind a question that TensorFlow 2 alone has."""
+  uses = [
+    use
+    for use in source.uses
+    if use.name.startswith(_TENSORFLOW) and use.form not in ("store", "text")
+  ]
+  asked = find_asked_lines(source) if uses else set()
+  for use in uses:
+    if use.line in asked or use.only_asks:
+      for sign in _weigh(use.name):
+        if sign[:2] == (2, 2):
+          written = use.written if "." in use.written else use.name
+          yield Sign(*sign, written, source.path, use.line)
+
+
 def find_signs(source: sources.SourceFile) -> Iterator[Sign]:
   """Yields the names in a file that say TensorFlow 1 or 2.
 
@@ -117,7 +147,8 @@ def find_signs(source: sources.SourceFile) -> Iterator[Sign]:
     use
     for use in source.uses
     if use.name.startswith(_TENSORFLOW)
-    and use.form not in ("store", "hasattr", "text")
+    and use.form not in ("store", "text")
+    and not use.only_asks
     and use.name not in assigned
   ]
   methods = [x for x in source.unknown if x.attr in tensorflow_names.METHODS]
@@ -165,7 +196,7 @@ def find_asked_lines(source: sources.SourceFile) -> set[int]:
     use.node
     for use in source.uses
     if _ASKS.fullmatch(use.name)
-    or (use.form == "hasattr" and use.name.startswith(_TENSORFLOW))
+    or (use.only_asks and use.name.startswith(_TENSORFLOW))
   }
   for word in source.list_nodes(ast.Name, ast.Attribute):
     if _ASKING_WORDS.search(getattr(word, "attr", getattr(word, "id", ""))):

@@ -76,6 +76,8 @@ class WeightsByGraph(Trackable):
 def track(owner: Any, child: Any, name: str) -> None:
   """Makes an object a child of a trackable, by a name in checkpoints.
 
+  It takes the place of another child of that name.
+
   An attribute of a `tf.Module` is the public way; a `compat.v1` optimizer is
   no module.
 
@@ -84,7 +86,7 @@ def track(owner: Any, child: Any, name: str) -> None:
     child: A trackable.
     name: The child's name in checkpoints.
   """
-  owner._track_trackable(child, name)
+  owner._track_trackable(child, name, overwrite=True)
 
 
 def is_asked_by_writer() -> bool:

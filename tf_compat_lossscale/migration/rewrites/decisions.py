@@ -17,7 +17,8 @@ def decide(
   """Returns which TensorFlow each file means.
 
   A file without names that tell means what most of the others mean, unless it
-  imports `tensorflow.compat.v1`.
+  imports `tensorflow.compat.v1`. A file that asks for a name of TensorFlow 2
+  alone does not mean TensorFlow 1: another branch of it would run.
   """
   decisions, votes = {}, list[int | None]()
   for file in files:
@@ -37,6 +38,10 @@ def decide(
         1 if file.imports_compat_v1 else most,
         stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
       )
+    if tensorflow is None and decisions[file.path].tensorflow == 1:
+      for sign in which_tensorflow.find_guarded_signs(file.source):
+        both = f"the other files are of 1, {sign} of 2"
+        decisions[file.path] = contexts.Meaning(2, both=both)
   return decisions
 
 
@@ -54,6 +59,7 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
       of_1 = of_1 or sign
     elif sign.tensorflow == 2 and sign.weight > 1:
       of_2 = of_2 or sign
+  of_2 = of_2 or next(which_tensorflow.find_guarded_signs(file.source), None)
   if of_1 and of_2:
     both = f"{of_1} is of 1, {of_2} of 2"
     return contexts.Meaning(2, both=both), None

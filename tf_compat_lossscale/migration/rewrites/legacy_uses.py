@@ -22,7 +22,7 @@ _WORDS = re.compile(
 # it is TensorFlow, or a name of TensorFlow in a text.
 _NAME = (
   r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
-  r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)"
+  r"|(?:keras\.)?mixed_precision\.experimental|mixed_precision)\.\w+)"
 )
 _PLACES = re.compile(rf"{_NAME}$")
 _IN_TEXT = re.compile(rf"\w{_NAME}")
@@ -33,6 +33,7 @@ SWITCHES = (
   legacy_names.GRAPH_REWRITE,
 )
 _MOST_PARTS = 6  # Of compat.v1.keras.mixed_precision.experimental.Policy.
+_READERS = ("get", "getenv", "pop")  # Of an environment variable.
 _RUNS_TEXT = ("compile", "eval", "exec")
 _LAST = {name for names in legacy_names.NAMES_IN.values() for name in names}
 
@@ -166,9 +167,11 @@ def _find_in_unknown(name: str, node: ast.AST) -> Iterator[LegacyUse]:
     if node.attr in _LAST:
       first, *rest = name.rsplit(".", _MOST_PARTS)
       match = _PLACES.search(".".join([first[-_MOST_PARTS:], *rest]))
-      if match and legacy_names.find_home(f"tensorflow.{match[1]}"):
-        yield LegacyUse(f"tensorflow.{match[1]}", node, "unknown")
-        return
+      for start in ("tensorflow", "tensorflow.compat.v1"):
+        full = f"{start}.{match[1]}" if match else ""
+        if legacy_names.find_home(full):
+          yield LegacyUse(full, node, "unknown")
+          return
     name, node = name.rpartition(".")[0], node.value
 
 
@@ -184,9 +187,20 @@ def _find_in_code(source: sources.SourceFile) -> Iterator[LegacyUse]:
 
 
 def find_switches(source: sources.SourceFile) -> Iterator[tuple[str, ast.AST]]:
-  """Yields the strings and keywords that name NVIDIA's variables."""
+  """Yields the strings and keywords that name NVIDIA's variables.
+
+  What only reads a variable, such as `os.getenv`, turns nothing on.
+  """
+  read = set[ast.AST]()
+  for call in source.list_nodes(ast.Call):
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    read |= {*call.args[:1]} if name in _READERS else set()
+  read |= {node.left for node in source.list_nodes(ast.Compare)}
+  for node in source.list_nodes(ast.Subscript):
+    if not isinstance(node.ctx, ast.Store):
+      read.add(node.slice)
   for text in source.list_nodes(ast.Constant):
-    if text.value in SWITCHES:
+    if text.value in SWITCHES and text not in read:
       yield str(text.value), text
   for word in source.list_nodes(ast.keyword):  # Of `update(NAME="1")`.
     if word.arg in SWITCHES:

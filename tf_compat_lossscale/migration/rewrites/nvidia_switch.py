@@ -7,9 +7,10 @@ them: without a word, the program then trains in float32.
 `tfl.honor_environment()` gives them their old effect, and so does
 `tf-lossscale run`.
 
-`migrate` adds the call to the files that start programs. Only Python is read:
-if something else sets the variable, such as a shell script, give
-`--nvidia-switch`, and all files that start programs get the call.
+`migrate` adds the call to the files that start TensorFlow 1 programs, if Python
+sets the variable. If something else does, such as a shell script, give
+`--nvidia-switch`, and all these files get the call. TensorFlow 2 programs get
+none: NVIDIA's TensorFlow 2 did not obey the variable.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ opt = tf.train.AdamOptimizer()
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name a variable, and the place of the call."""
   needs = file.context.needs
-  if not file.switches and (needs is None or not needs.switch):
+  has_call = needs is not None and bool(needs.switch)
+  if not has_call and (not file.switches or file.tensorflow == 2):
     return
   found = [(span, name, _NOTE) for name, span in file.switches]
   call = f"{file.short}.{_CALL}"

@@ -96,8 +96,8 @@ def find_needs(
   """
   facts = set[str]().union(*(traits.facts for traits in read.values()))
   lacks = [name for traits in read.values() for name in traits.lacks]
-  switches = ["--nvidia-switch" if nvidia_switch else ""]
-  switches += [traits.switch for traits in read.values()]
+  switches = ["--nvidia-switch"] if nvidia_switch else []
+  switches += [traits.switch for traits in read.values() if traits.switch]
   done = {
     name
     for file in read
@@ -131,7 +131,9 @@ def find_needs(
     keras_2 and not chosen,
     () if installs else tuple(dict.fromkeys(lacks)),
     keras_2 and "optimizers" in facts and not (installs or is_ported),
-    "" if "honor_environment" in done else next(filter(None, switches), ""),
+    switches[0]
+    if switches and means_1 and "honor_environment" not in done
+    else "",
     keras_2 or chosen,
   )
 
