@@ -52,6 +52,18 @@ def test_unscale_is_exact(dtype, grad, scale, expected):
   assert grad.numpy() == expected
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
+def test_a_small_gradient_of_a_large_scale_is_not_0(dtype):
+  scale = tf.Variable(2.0**118)
+
+  @tf.function(autograph=False)
+  def unscale():
+    # A graph optimizer would multiply the reciprocal by the small number first.
+    return gradients.unscale([tf.cast(scale, dtype) * [2.0**-10]], scale)
+
+  assert unscale()[0].numpy().tolist() == [2.0**-10]
+
+
 def test_a_penalty_of_an_unscaled_gradient_trains():
   w = tf.Variable([2.0, 1.0])
   opt = tfl.MixedPrecisionLossScaleOptimizer(

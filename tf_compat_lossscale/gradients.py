@@ -98,8 +98,7 @@ def scale(
   if callable(loss):
     return lambda: scale(autograph.convert(loss)(), loss_scale)
   with tf.name_scope(control_flow.NAME_SCOPE):
-    factor = tf.minimum(loss_scale, _LARGEST_SCALE)
-    return loss * tf.cast(factor, loss.dtype)
+    return loss * tf.cast(_bound(loss_scale), loss.dtype)
 
 
 def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
@@ -128,8 +127,8 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
   if grads.count(None) == len(grads):
     return grads
   with tf.name_scope(control_flow.NAME_SCOPE):
-    factor = tf.minimum(loss_scale, _LARGEST_SCALE)
-    reciprocals = {tf.float32: 1.0 / factor}
+    factor = _bound(loss_scale)
+    reciprocals: dict[tf.DType, tf.Tensor] = {}
 
     def unscale_values(values: tf.Tensor) -> tf.Tensor:
       dtype = values.dtype
@@ -137,14 +136,22 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
         return tf.cast(unscale_values(tf.cast(values, tf.float32)), dtype)
       if dtype not in reciprocals:
         reciprocals[dtype] = 1.0 / tf.cast(factor, dtype)
-      if dtype.is_complex:  # GPUs have no other multiplication for these.
-        return values * reciprocals[dtype]
       # Graph optimizers multiply the factors of a product in an order of their
       # own, and the reciprocal times a small gradient would be 0. They leave
       # this op where it is.
       return tf.math.multiply_no_nan(values, reciprocals[dtype])
 
     return [map_values(unscale_values, grad) for grad in grads]
+
+
+def _bound(loss_scale: tf.Tensor) -> tf.Tensor:
+  """Returns the loss scale, at most 2**126, as a float64 scalar.
+
+  In float32, the graph rewrite would compute the minimum in float16 if it does
+  so with the loss. There, 65536 is an infinity, its reciprocal is 0, and all
+  unscaled gradients would be 0. The rewrite leaves float64 as it is.
+  """
+  return tf.minimum(tf.cast(loss_scale, tf.float64), _LARGEST_SCALE)
 
 
 def map_values(function: Callable[[Any], Any], grad: Any) -> Any:

@@ -347,12 +347,17 @@ class GrowthBackoff(loss_scale_lib.LossScale):
     return tf.convert_to_tensor(self._get_weight(name))
 
   def _clip(self, scale: tf.Tensor) -> tf.Tensor:
-    """Returns a scale within the bounds."""
+    """Returns a scale within the bounds.
+
+    In float32, the graph rewrite may compute this in float16, where 65536 is an
+    infinity.
+    """
+    wide = tf.cast(scale, tf.float64)
     if self._lowest is not None:
-      scale = tf.maximum(scale, self._lowest)
+      wide = tf.maximum(wide, self._lowest)
     if self._highest is not None:
-      scale = tf.minimum(scale, self._highest)
-    return scale
+      wide = tf.minimum(wide, self._highest)
+    return tf.cast(wide, tf.float32)
 
   def _is_for_xla(self) -> bool:
     """Returns whether XLA compiles this update, and warns once if it does."""
