@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `tf-lossscale doctor` and `plot`: what they read, say and draw."""
 
+import json
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from tf_compat_lossscale.cli import doctor
 from tf_compat_lossscale.cli import main
+from tf_compat_lossscale.cli.scalars import Log
 from tf_compat_lossscale.cli.scalars import Row
 
 tf1 = tf.compat.v1
@@ -97,13 +99,56 @@ _RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", _RUNS)
+# The same of logs that have the scale alone.
+_SCALES = {
+  "all skipped": (
+    make(3000, lambda i: True),
+    False,
+    "fell to 1, its lowest value, at step 15, and did not grow in the 2985",
+  ),
+  "all skipped, within the default period": (
+    make(1500, lambda i: True),
+    False,
+    "falls and does not recover: from 32768 at step 0 to 1",
+  ),
+  "no growth in the period that is shown": (
+    make(2000, lambda i: 1000 < i < 1030 or (i > 1030 and i % 80 == 0)),
+    False,
+    "at least one step of 101 was skipped",
+  ),
+  "growth after the lowest value": (
+    make(2000, lambda i: 1000 < i < 1014),
+    True,
+    "is healthy",
+  ),
+  "a fall a short while ago": (
+    make(3000, lambda i: i == 1500, period=2000),
+    True,
+    "is healthy",
+  ),
+  "resumed at 1": (make(3000, lambda i: True, 1.0), True, "1 and never moved"),
+}
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("name", [*_RUNS, *_SCALES])
 def test_verdicts(name):
-  rows, is_healthy, part = _RUNS[name]
-  found, sentence, *advice = doctor.judge(rows)
+  rows, is_healthy, part = {**_RUNS, **_SCALES}[name]
+  if name in _SCALES:
+    pairs = zip(rows, [rows[0], *rows])
+    rows = [Row(x.step, x.scale, x.scale < old.scale) for x, old in pairs]
+  _, found, sentence, *advice = doctor.judge(Log("", rows, name in _RUNS))
   assert part in sentence
   assert found == is_healthy
   assert advice or found
+
+
+def test_an_amount_of_skipped_steps_a_row():
+  """As of Keras with `steps_per_execution`."""
+  rows = [Row(i, 8.0, 0 if i < 500 else 10) for i in range(0, 560, 10)]
+  _, is_healthy, sentence, *_ = doctor.judge(Log("", rows))
+  assert not is_healthy
+  assert "all of the last 60 steps, from step 491 on" in sentence
 
 
 def test_a_stuck_run(tmp_path, capfd):
@@ -149,7 +194,7 @@ def test_a_tag_of_the_users_own(tmp_path, capfd):
     folder = str(tmp_path / name)
     assert main.main(["doctor", folder, "--tag=my/scale"]) == 0
     out = capfd.readouterr().out
-    assert "Steps 0 to 300, 1 of them skipped (0.33%)" in out
+    assert "Steps 0 to 300, at least 1 of them skipped (0.33%)" in out
     with pytest.raises(SystemExit) as error:
       main.main(["doctor", folder])
     assert error.value.code == 2
@@ -159,16 +204,78 @@ def test_a_tag_of_the_users_own(tmp_path, capfd):
     )
 
 
+def test_folders_below(tmp_path, capfd):
+  rows = make(3000, lambda i: True)
+  write(tmp_path / "run" / "a" / "scale", rows, tag="s")
+  write(tmp_path / "run" / "train", rows, tag="loss")
+  assert main.main(["doctor", f"{tmp_path}/run/", "--tag=s"]) == 1
+  out = capfd.readouterr().out
+  assert out.startswith(f"{tmp_path}/run/a/scale: The run is stuck")
+  assert "at least 15 of them skipped (0.50%)" in out
+  write(tmp_path / "run" / "2", rows, tag="s")
+  with pytest.raises(SystemExit):
+    main.main(["doctor", str(tmp_path / "run"), "--tag=s"])
+  assert f"of: {tmp_path}/run/2, {tmp_path}/run/a/scale" in (
+    capfd.readouterr().err
+  )
+  write(tmp_path / "run", make(200, lambda i: i == 9), tag="s")
+  assert main.main(["doctor", str(tmp_path / "run"), "--tag=s"]) == 0
+  out = capfd.readouterr().out
+  assert "loss scales, too: " in out and f"{tmp_path}/run/a/scale." in out
+
+
+def test_a_damaged_record(tmp_path, capfd):
+  (path,) = write(tmp_path / "run", make(400, lambda i: i == 300))
+  whole = path.read_bytes()
+  begin = 0
+  for _ in range(201):  # The first record has no step.
+    begin += 16 + int.from_bytes(whole[begin : begin + 8], "little")
+  for place, end, note in (
+    (begin + 40, 400, "a damaged record was left out"),
+    (begin + 1, 199, "what follows a damaged record was not read"),
+  ):
+    data = bytearray(whole)
+    data[place] ^= 1
+    path.write_bytes(data)
+    assert main.main(["doctor", str(path)]) == 0
+    out = capfd.readouterr().out
+    assert f"Steps 0 to {end}, {int(end > 300)} of them skipped" in out
+    assert out.endswith(f"{path}: {note}.\n")
+
+
+def test_json(tmp_path, capfd):
+  write(tmp_path, make(800, lambda i: i > 500))
+  assert main.main(["doctor", str(tmp_path), "--format=json"]) == 1
+  result = json.loads(capfd.readouterr().out)
+  assert result["verdict"] == "stuck" and not result["healthy"]
+  assert result["steps"] == [0, 800]
+  assert result["skipped"] == {"count": 300, "share": 0.375, "at_least": False}
+  assert result["scales"] == {"lowest": 1, "highest": 2**20, "last": 1}
+  assert len(result["advice"]) == 3 and not result["notes"]
+
+
+def test_tensorboard_reads_without_tensorflow(tmp_path):
+  pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+  write(tmp_path, make(800, lambda i: i > 500))
+  code = (
+    "import sys; from tf_compat_lossscale.cli import main; "
+    f"code = main.main(['doctor', {str(tmp_path)!r}]); "
+    "sys.exit(code * 10 + ('tensorflow' in sys.modules))"
+  )
+  done = subprocess.run([sys.executable, "-c", code], cwd=helpers.ROOT)
+  assert done.returncode == 10
+
+
 def test_mistakes(tmp_path, capfd):
-  (path,) = write(tmp_path / "runs" / "a", make(9, lambda i: False))
-  data = bytearray(path.read_bytes())
-  data[len(data) // 2] ^= 255
+  write(tmp_path / "other", make(9, lambda i: False), tag="a")
+  (tmp_path / "empty").mkdir()
   (tmp_path / "bad").mkdir()
-  (tmp_path / "bad" / path.name).write_bytes(data)
+  (tmp_path / "bad" / "x.tfevents").write_text("This is no event file.")
   for name, message in (
     ("none", "there is no such file or folder"),
-    ("runs", f"no event file, but there are some in {tmp_path}/runs/a"),
-    ("bad", "corrupted record"),
+    ("empty", "there is no event file"),
+    ("other", "choose one by --tag, of: a;"),
+    ("bad", "of: none. " + str(tmp_path / "bad" / "x.tfevents")),
   ):
     with pytest.raises(SystemExit) as error:
       main.main(["doctor", str(tmp_path / name)])

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable
 import itertools
+import json
 import math
 from typing import Any
+from typing import TypeAlias
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import scalars
-from tf_compat_lossscale.cli.scalars import Row
 
 SUMMARY = "say what is wrong with the loss scale of a run"
 
@@ -23,10 +24,14 @@ _FEW, _POWERS = 10, 40
 _MOST_SKIPPED, _LEAST_STEPS, _STRETCH = 0.05, 100, 1000
 # From step to step, gradients differ by less than so many powers of 2.
 _FAR = 8
+_PERIOD = 2000  # The good steps after which a scale grows by default.
 _FLOAT32 = (
   "Look for an operation that is not finite in float16, such as a log, a "
   "division or a softmax, and compute it in float32."
 )
+
+# Whether the run is all right, a sentence, and sentences that say what to try.
+_Verdict: TypeAlias = tuple[Any, ...] | None
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -34,109 +39,229 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.description = (
     "Judges the loss scale of a run by its event files: whether it is all "
     "right, and what to try. The exit status is 0 if nothing is wrong, 1 if "
-    "something is, and 2 for a mistake."
+    "something is, and 2 if there is no log or for another mistake."
   )
   scalars.add_arguments(parser)
+  parser.add_argument(
+    "--format",
+    choices=("text", "json"),
+    default="text",
+    help="the format of the verdict (default: %(default)s)",
+  )
 
 
 def execute(arguments: argparse.Namespace) -> int:
   """Prints the verdict and returns the exit status."""
-  rows = scalars.read(arguments)
-  is_healthy, sentence, *advice = judge(rows)
-  scales = [row.scale for row in rows]
-  count, share = scalars.count_skipped(rows)
-  print(f"{arguments.dir}: {sentence}")
+  log = scalars.read(arguments)
+  name, is_healthy, sentence, *advice = judge(log)
+  scales = [row.scale for row in log.rows]
+  scales = [min(scales), max(scales), scales[-1]]
+  count, share, words = log.count_skipped()
+  first, end = log.rows[0].step, log.rows[-1].step
+  if arguments.format == "json":
+    result = {
+      "verdict": name,
+      "healthy": is_healthy,
+      "log": log.name,
+      "sentence": sentence,
+      "steps": [first, end],
+      "skipped": {"count": count, "share": share, "at_least": bool(words)},
+      "scales": {
+        key: x if math.isfinite(x) else str(x)  # JSON has no NaN.
+        for key, x in zip(("lowest", "highest", "last"), scales)
+      },
+      "advice": advice,
+      "notes": log.notes,
+    }
+    print(json.dumps(result, indent=2))
+    return 0 if is_healthy else 1
+  print(f"{log.name}: {sentence}")
   print(
-    f"Steps {rows[0].step} to {rows[-1].step}, {count} of them skipped "
-    f"({share:.2%}). The loss scale was {min(scales):g} to {max(scales):g}, "
-    f"and is {scales[-1]:g}."
+    f"Steps {first} to {end}, {words}{count} of them skipped ({share:.2%}). "
+    "The loss scale was {:g} to {:g}, and is {:g}.".format(*scales)
   )
-  for each in advice:
-    print(f"Try: {each}")
+  for line in (*(f"Try: {x}" for x in advice), *log.notes):
+    print(line)
   return 0 if is_healthy else 1
 
 
-def judge(rows: Sequence[Row]) -> tuple[Any, ...]:
-  """Judges a run by its rows, at least one; the first rule that fits counts.
+def judge(log: scalars.Log) -> tuple[Any, ...]:
+  """Returns the name of the first rule that fits, and what that rule says."""
+  facts = _Facts(log)
+  found = ((name, rule(facts)) for name, rule in _RULES)
+  return next((name, *verdict) for name, verdict in found if verdict)
 
-  Returns:
-    Whether nothing is wrong, as far as one can tell; the verdict, a sentence;
-    and sentences that say what to try.
+
+class _Facts:
+  """What several rules ask of a log.
+
+  Attributes:
+    rises: The rows whose scale is higher than that of the row before.
+    falls: The rows whose scale is lower.
+    limit: How many steps, all of them good, let the scale grow.
   """
-  first, last, scale = rows[0], rows[-1], rows[-1].scale
-  steps = last.step - first.step
-  rises = [x for a, x in itertools.pairwise(rows) if x.scale > a.scale]
-  falls = [x for a, x in itertools.pairwise(rows) if x.scale < a.scale]
-  wrong = [row for row in rows if not 0 < row.scale < math.inf]
-  if wrong:
-    return (
-      False,
-      f"The loss scale is {wrong[0].scale:g} at step {wrong[0].step}: it must "
-      "be finite and above 0.",
-      "Restore an older checkpoint, and let nothing else assign the scale.",
-    )
 
-  # Stuck.
-  count = sum(1 for _ in itertools.takewhile(lambda x: x.skipped, rows[::-1]))
-  end = rows[len(rows) - count :]
-  if count >= _POWERS or (count > _FEW and end[-_FEW - 1].scale == scale):
-    return (
-      False,
-      f"The run is stuck: all of the last {count} steps, from step "
-      f"{end[0].step} on, were skipped, and the loss scale fell to {scale:g}.",
-      "The model itself makes gradients that are not finite, so no lower scale "
-      'helps. The program\'s log names them: look for "was skipped".',
-      f"{_FLOAT32} tf.debugging.enable_check_numerics() finds it.",
-      f"Lower the learning rate, look at the data of step {end[0].step}, and "
-      "go on from a checkpoint before that step.",
-    )
+  def __init__(self, log: scalars.Log) -> None:
+    self.rows, self.tells_skips = log.rows, log.tells_skips
+    self.first, self.last = log.rows[0], log.rows[-1]
+    self.scale = self.last.scale
+    self.steps = self.last.step - self.first.step
+    self.pairs = [*itertools.pairwise(log.rows)]
+    self.rises = [row for old, row in self.pairs if row.scale > old.scale]
+    self.falls = [row for old, row in self.pairs if row.scale < old.scale]
+    self.top = max(log.rows, key=lambda row: row.scale)
+    self.has_skips = bool(self.falls) or any(row.skipped for row in self.rows)
+    moves = [x for old, x in self.pairs if x.scale != old.scale or x.skipped]
+    shown = [
+      row.step - old.step
+      for old, row in itertools.pairwise(moves)
+      if row.scale > old.scale
+    ]
+    # A log that lacks steps may show a growth late.
+    gaps = [row.step - old.step for old, row in self.pairs]
+    self.limit = min(shown, default=_PERIOD) + max(gaps, default=0)
 
-  if steps < _LEAST_STEPS:
-    few = f"{steps} steps tell too little; {_LEAST_STEPS} are needed."
-    return True, few, "If the program ended early, look at its log."
-  if not rises and not falls:
-    return (
-      True,
-      f"The loss scale is {scale:g} and never moved.",
-      "If it is dynamic, wait for its growth, by default after 2000 steps.",
-    )
 
-  # It falls and does not recover.
-  top = max(rows, key=lambda row: row.scale)
-  is_falling = falls and falls[-1].step > first.step + steps / 2
+def _judge_values(facts: _Facts) -> _Verdict:
+  for row in facts.rows:
+    if not 0 < row.scale < math.inf:
+      return (
+        False,
+        f"The loss scale is {row.scale:g} at step {row.step}: it must be "
+        "finite and above 0.",
+        "Restore an older checkpoint, and let nothing else assign the scale.",
+      )
+  return None
+
+
+def _judge_end(facts: _Facts) -> _Verdict:
+  end: list[scalars.Row] = []
+  for old, row in facts.pairs:
+    if row.skipped < row.step - old.step:
+      end.clear()
+    else:
+      end.append(row)
+  count = sum(row.skipped for row in end)
+  stays = len(end) > _FEW and end[-_FEW - 1].scale == facts.scale
+  if count < _POWERS and not stays:
+    return None
+  begin = end[0].step - end[0].skipped + 1
+  return (
+    False,
+    f"The run is stuck: all of the last {count} steps, from step {begin} on, "
+    f"were skipped, and the loss scale fell to {facts.scale:g}.",
+    "The model itself makes gradients that are not finite, so no lower scale "
+    'helps. The program\'s log names them: look for "skipped".',
+    f"{_FLOAT32} tf.debugging.enable_check_numerics() finds it.",
+    f"Lower the learning rate, look at the data of step {begin}, and go on "
+    "from a checkpoint before that step.",
+  )
+
+
+def _judge_floor(facts: _Facts) -> _Verdict:
+  """Judges a scale that fell to its lowest value, and stays there.
+
+  There, a skipped step does not change the scale. So a log of the scale alone
+  does not tell the skipped steps from the good ones.
+  """
+  is_lowest = facts.scale == min(row.scale for row in facts.rows)
+  if facts.tells_skips or not facts.falls or not is_lowest:
+    return None
+  start = facts.falls[-1].step
+  since = facts.last.step - start
+  if since <= facts.limit:
+    return None
+  return (
+    False,
+    f"The run is stuck: the loss scale fell to {facts.scale:g}, its lowest "
+    f"value, at step {start}, and did not grow in the {since} steps since. So "
+    f"at least one step of {facts.limit} was skipped, if not all.",
+    "Watch the run by LossScaleHook, LossScaleCallback, or tf-lossscale run "
+    "--watch, which count the skipped steps and name the gradients.",
+    _FLOAT32,
+  )
+
+
+def _judge_length(facts: _Facts) -> _Verdict:
+  if facts.steps >= _LEAST_STEPS:
+    return None
+  few = f"{facts.steps} steps tell too little; {_LEAST_STEPS} are needed."
+  return True, few, "If the program ended early, look at its log."
+
+
+def _judge_rest(facts: _Facts) -> _Verdict:
+  if facts.rises or facts.has_skips:
+    return None
+  return (
+    True,
+    f"The loss scale is {facts.scale:g} and never moved.",
+    f"If it is dynamic, it grows by default after {_PERIOD} good steps.",
+  )
+
+
+def _judge_falls(facts: _Facts) -> _Verdict:
+  top, scale, rises, falls = facts.top, facts.scale, facts.rises, facts.falls
+  half = facts.first.step + facts.steps / 2
+  # At its floor, a scale may go on to fall, and this does not show.
+  is_hidden = scale <= 1 and not facts.tells_skips
+  is_falling = falls and (is_hidden or falls[-1].step > half)
   rises_again = rises and rises[-1].step > top.step
-  if is_falling and not rises_again and top.scale >= scale * 2**_FAR:
-    return (
-      False,
-      f"The loss scale falls and does not recover: from {top.scale:g} at step "
-      f"{top.step} to {scale:g} at step {falls[-1].step}.",
-      "Lower the learning rate, or clip the gradients after they are unscaled.",
-      _FLOAT32,
-    )
+  if not is_falling or rises_again or top.scale < scale * 2**_FAR:
+    return None
+  return (
+    False,
+    f"The loss scale falls and does not recover: from {top.scale:g} at step "
+    f"{top.step} to {scale:g} at step {falls[-1].step}.",
+    "Lower the learning rate, or clip the gradients after they are unscaled.",
+    _FLOAT32,
+  )
 
-  stretch = max(_LEAST_STEPS, min(_STRETCH, steps // 2))
-  count = sum(x.skipped for x in rows if x.step > last.step - stretch)
-  if count >= _FEW and count > _MOST_SKIPPED * stretch:
-    return (
-      False,
-      f"Too many steps are skipped: {count} of the last {stretch} "
-      f"({count / stretch:.1%}); more than {_MOST_SKIPPED:.0%} is too often.",
-      "Let the scale grow after more steps: a larger increment_period of "
-      "DynamicLossScale, or growth_interval of policies.GrowthBackoff.",
-      _FLOAT32,
-    )
 
-  # It is too low: it still climbs, and has met no limit.
-  pace = steps / (len(rises) + 1)
-  is_climbing = len(rises) > 1 and last.step - rises[-1].step <= 1.5 * pace
-  has_met_a_limit = falls or any(row.skipped for row in rows)
-  if is_climbing and not has_met_a_limit and scale >= first.scale * 2**_FAR:
-    return (
-      False,
-      f"The loss scale is too low: it rose from {first.scale:g} to {scale:g} "
-      "without a skipped step, and is still climbing.",
-      f"Start with initial_loss_scale={scale:g}, or let the scale grow after "
-      "fewer steps.",
-      "If all gradients are float32, none overflows: use no loss scale.",
-    )
-  return True, "The loss scale is healthy."
+def _judge_share(facts: _Facts) -> _Verdict:
+  stretch = max(_LEAST_STEPS, min(_STRETCH, facts.steps // 2))
+  begin = facts.last.step - stretch
+  count = sum(x.skipped for x in facts.rows if x.step > begin)
+  if count < _FEW or count <= _MOST_SKIPPED * stretch:
+    return None
+  words = "" if facts.tells_skips else "at least "
+  return (
+    False,
+    f"Too many steps are skipped: {words}{count} of the last {stretch} "
+    f"({count / stretch:.1%}); more than {_MOST_SKIPPED:.0%} is too often.",
+    "Let the scale grow after more steps: a larger increment_period of "
+    "DynamicLossScale, or growth_interval of policies.GrowthBackoff.",
+    _FLOAT32,
+  )
+
+
+def _judge_climb(facts: _Facts) -> _Verdict:
+  """Judges a scale that still climbs, and has met no limit: it is too low."""
+  first, scale, rises = facts.first, facts.scale, facts.rises
+  pace = facts.steps / (len(rises) + 1)
+  is_climbing = (
+    len(rises) > 1 and facts.last.step - rises[-1].step <= 1.5 * pace
+  )
+  if facts.has_skips or not is_climbing or scale < first.scale * 2**_FAR:
+    return None
+  return (
+    False,
+    f"The loss scale is too low: it rose from {first.scale:g} to {scale:g} "
+    "without a skipped step, and is still climbing.",
+    f"Start with initial_loss_scale={scale:g}, or let the scale grow after "
+    "fewer steps.",
+    "If all gradients are float32, none overflows: use no loss scale.",
+  )
+
+
+# Names of verdicts, and the rules that may find them.
+_RULES: tuple[tuple[str, Callable[[_Facts], _Verdict]], ...] = (
+  ("not usable", _judge_values),
+  ("stuck", _judge_end),
+  ("stuck", _judge_floor),
+  ("too few", _judge_length),
+  ("never moved", _judge_rest),
+  ("falls", _judge_falls),
+  ("skips too often", _judge_share),
+  ("too low", _judge_climb),
+  ("healthy", lambda _: (True, "The loss scale is healthy.")),
+)

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import collections
 import io
+import math
 import os
 
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import scalars
-from tf_compat_lossscale.cli.scalars import Row
 
 SUMMARY = "draw the loss scale of a run"
 
 _ENDINGS = ".png, .svg, .pdf"
+_BLUE, _RED = "#1f5fa8", "#c8372d"
+_PARTS = 50  # The parts of a run that have a share of skipped steps each.
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -38,13 +40,15 @@ def execute(arguments: argparse.Namespace) -> int:
   ending = os.path.splitext(arguments.output)[1].lower()
   if ending not in _ENDINGS.split(", "):
     raise errors.Mistake(f"{arguments.output}: the name must end in {_ENDINGS}")
-  data = _draw(scalars.read(arguments), ending[1:], arguments.dir)
+  log = scalars.read(arguments)
+  data = _draw(log, ending[1:])
   whole_files.replace_file(arguments.output, data)
-  print(arguments.output)
+  for line in (arguments.output, *log.notes):
+    print(line)
   return 0
 
 
-def _draw(rows: Sequence[Row], kind: str, title: str) -> bytes:
+def _draw(log: scalars.Log, kind: str) -> bytes:
   """Returns the picture as the content of a file."""
   try:
     from matplotlib import figure
@@ -54,36 +58,53 @@ def _draw(rows: Sequence[Row], kind: str, title: str) -> bytes:
       "a picture needs matplotlib: pip install matplotlib, or "
       "'tf_compat_lossscale[plot]'"
     ) from None
-  steps = [row.step for row in rows]
-  count, share = scalars.count_skipped(rows)
-  picture = figure.Figure((8, 4), dpi=150, layout="constrained")
+  rows = log.rows
+  first, last = rows[0].step, rows[-1].step
+  count, share, words = log.count_skipped()
+  # White, also in a dark page.
+  picture = figure.Figure(
+    (8, 4), dpi=150, layout="constrained", facecolor="white"
+  )
   axes = picture.subplots()
   scales = [row.scale for row in rows]
-  axes.plot(steps, scales, "#1f5fa8", lw=1.8, drawstyle="steps-post")
+  steps = [row.step for row in rows]
+  axes.plot(steps, scales, _BLUE, lw=1.8, drawstyle="steps-post")
   axes.set_yscale("log", base=2)
+  usable = [x for x in scales if 0 < x < math.inf]
+  if usable:
+    axes.set_ylim(min(usable) / 2, max(usable) * 2)
   axes.yaxis.set_major_locator(ticker.LogLocator(2, numticks=12))
   axes.yaxis.set_minor_locator(ticker.NullLocator())
   axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
   axes.grid(color="#e3e3e3", lw=0.8)
-  axes.margins(x=0.01, y=0.12)
+  axes.margins(x=0.01)
   axes.set_xlabel("step")
-  axes.set_ylabel("loss scale")
+  axes.set_ylabel("loss scale", color=_BLUE)
   axes.set_title(
-    f"{title}: {count:,} of {steps[-1] - steps[0]:,} steps skipped "
-    f"({share:.1%})",
+    f"{log.name}: {words}{count:,} of {last - first:,} steps skipped "
+    f"({share:.2%})",
     loc="left",
     fontsize=11,
   )
-  axes.vlines(
-    [row.step for row in rows if row.skipped],
-    *(0, 0.05),
-    color="#c8372d",
-    lw=1.2,
-    transform=axes.get_xaxis_transform(),
-    label="skipped step",
-  )
-  axes.legend(loc="upper right", frameon=False)
   axes.spines[["top", "right"]].set_visible(False)
+  marks = [row.step for row in rows if row.skipped]
+  where = axes.get_xaxis_transform()
+  axes.vlines(marks, 0, 0.03, color=_RED, lw=1.2, transform=where)
+  if marks and log.tells_skips:
+    size = math.ceil((last - first) / _PARTS)
+    counts: collections.Counter[int] = collections.Counter()
+    for row in rows:
+      end = min(first + math.ceil((row.step - first) / size) * size, last)
+      counts[end] += row.skipped
+    ends = [*range(first + size, last, size), last]
+    shares = [min(counts[end] / size, 1.0) for end in ends]
+    right = axes.twinx()
+    right.plot(ends, shares, _RED, lw=1.2)
+    right.margins(x=0.01)
+    right.set_ylim(0, max(1.1 * max(shares), 0.1))
+    right.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
+    right.set_ylabel(f"skipped of the last {size:,} steps", color=_RED)
+    right.spines[["top", "left"]].set_visible(False)
   buffer = io.BytesIO()
   picture.savefig(buffer, format=kind)
   return buffer.getvalue()
