@@ -463,22 +463,6 @@ def test_configs_leave_no_variables_in_a_graph(scale):
       assert session.run(float_scale) == initial
 
 
-@pytest.mark.parametrize("scale", [16, tfl.DynamicLossScale(16, 2)])
-def test_the_loss_scale_is_a_tensor(scale):
-  opt = keras.LossScaleOptimizer(_LEGACY.SGD(1.0), scale)
-  read = opt.loss_scale
-  assert tf.is_tensor(read) and read.dtype == tf.float32
-  w = tf.Variable(1.0)
-  opt.apply_gradients([(tf.constant(float("inf")), w)])
-  now = 16 if scale == 16 else 8
-  assert (read.numpy(), opt.loss_scale.numpy()) == (16, now)
-  assert tf.function(lambda: opt.loss_scale * 2)().numpy() == 2 * now
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    graph_opt = keras.LossScaleOptimizer(_LEGACY.SGD(1.0), 4)
-    values = graph_opt.loss_scale, graph_opt.loss_scale * 2
-    assert session.run(values) == (4, 8)
-
-
 def _by_hand(opt, v):
   scale = opt.loss_scale
   with tf.GradientTape() as tape:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
@@ -38,7 +40,8 @@ def find(
   graph: it makes its variables in each graph that uses it.
 
   Args:
-    value: An argument of `loss_scale.get`, or a loss scale of TensorFlow's own.
+    value: An argument of `loss_scale.get`, a loss scale of TensorFlow's own, or
+      what an optimizer's `loss_scale` returned.
     also: What the caller allows beside loss scales, for the message.
 
   Returns:
@@ -48,6 +51,8 @@ def find(
     TypeError: `value` is a LossScale of a class that is based on TensorFlow's.
     ValueError: `value` is no loss scale.
   """
+  if isinstance(value, ScaleRead):
+    return value.read_from
   if value is None or isinstance(value, loss_scale_lib.LossScale):
     return value
   with tf.init_scope():
@@ -215,3 +220,67 @@ class State(_keras2.State):
     if tf.distribute.in_cross_replica_context():
       return gradients.all_replicas_finite(grads)
     return gradients.all_finite(grads)  # Keras has added them up before.
+
+
+class ScaleRead:
+  """What an optimizer's `loss_scale` returns: a tensor and a LossScale.
+
+  In a graph it is a tensor, of a subclass of its class. Eagerly it cannot be:
+  TensorFlow refuses subclasses of eager tensors. There it is an object that
+  TensorFlow takes for a tensor, as it takes a variable.
+
+  Attributes:
+    read_from: The LossScale, which has the attributes that a tensor lacks.
+  """
+
+  def __call__(self) -> tf.Tensor:
+    return self.read_from()
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self.read_from, name)
+
+
+class _EagerRead(ScaleRead, tf.__internal__.types.Tensor):
+  """Stands for an eager tensor, and does what the tensor does."""
+
+  def __init__(self, value: Any, scale: loss_scale_lib.LossScale) -> None:
+    self.value, self.read_from = value, scale
+
+  dtype = property(lambda self: self.value.dtype)
+  shape = property(lambda self: self.value.shape)
+
+  def __getattr__(self, name: str) -> Any:
+    owner = self.value if hasattr(self.value, name) else self.read_from
+    return getattr(owner, name)
+
+  def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
+    return tf.convert_to_tensor(self.value, dtype, name=name)
+
+  def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    return np.asarray(self.value, *args, **kwargs)
+
+
+def _delegate(name: str) -> Any:
+  return lambda self, *args: getattr(self.value, name)(*args)
+
+
+# Python looks for these in the class.
+_SPECIAL = "abs bool float format hash index int reduce repr round str"
+_SPECIAL_NAMES = {f"__{name}__" for name in _SPECIAL.split(" ")}
+for _name in _SPECIAL_NAMES | set(tf.Tensor.OVERLOADABLE_OPERATORS):
+  setattr(_EagerRead, _name, _delegate(_name))
+
+
+@functools.cache
+def _derive(cls: type) -> type:
+  return type(cls.__name__, (ScaleRead, cls), {})
+
+
+def mark_read(value: Any, scale: loss_scale_lib.LossScale) -> Any:
+  """Makes a tensor that was just read from a loss scale a `ScaleRead`."""
+  if tf.executing_eagerly():
+    return _EagerRead(value, scale)
+  if not isinstance(value, ScaleRead):
+    value.__class__ = _derive(value.__class__)
+  value.read_from = scale
+  return value

@@ -36,6 +36,7 @@ _KINDS = {
   _keras2.LegacyOptimizer: _keras2.LossScaleOptimizerOfLegacy,
   _keras2.Optimizer: _keras2.LossScaleOptimizerOfNew,
 }
+_FIXED = "_fixed_scale"  # The LossScale, if it never changes.
 _READ = "_is_loss_scale_read"  # Whether the program has read the loss scale.
 
 
@@ -168,6 +169,7 @@ class LossScaleOptimizer(
     is_fixed = _loss_scales.is_fixed(scale)
     fixed = scale.get_config()["loss_scale_value"] if is_fixed else 1.0
     super().__init__(optimizer, dynamic=False, initial_scale=fixed)
+    self.__dict__[_FIXED] = scale if is_fixed else None
     self._follow(None if is_fixed else scale)
 
   @classmethod
@@ -237,9 +239,17 @@ class LossScaleOptimizer(
 
   @property
   def loss_scale(self) -> Any:
-    """The loss scale, a float32 scalar tensor."""
+    """The loss scale: a float32 scalar tensor, which also is a LossScale.
+
+    The tensor has the value of the read, as in TensorFlow 2.4 to 2.8. As in 2.0
+    to 2.3, a call, `optimizer.loss_scale()`, returns the current value, and a
+    LossScale's methods and attributes are there. Eagerly, `tf.is_tensor` says
+    that this is a tensor, and TensorFlow uses it as one, but it is no instance
+    of `tf.Tensor`, as a variable is none; `tf.convert_to_tensor` returns one.
+    """
     self.__dict__[_READ] = True
-    return super().loss_scale
+    scale = self._loss_scale.scale if self.dynamic else vars(self)[_FIXED]
+    return _loss_scales.mark_read(super().loss_scale, scale)
 
   @property
   def last_step_applied(self) -> tf.Tensor:
@@ -267,7 +277,7 @@ class LossScaleOptimizer(
     """
     if callable(loss):
       return lambda: self.get_scaled_loss(loss())
-    return gradients.scale(loss, self.loss_scale)
+    return gradients.scale(loss, tf.convert_to_tensor(self.loss_scale))
 
   def get_unscaled_gradients(self, grads: Any) -> list[Any]:
     """Divides gradients of the scaled loss by the loss scale.
@@ -278,7 +288,7 @@ class LossScaleOptimizer(
     Returns:
       The gradients of the loss itself, each of its own shape and dtype.
     """
-    return gradients.unscale(grads, self.loss_scale)
+    return gradients.unscale(grads, tf.convert_to_tensor(self.loss_scale))
 
   def apply_gradients(
     self, grads_and_vars: Any, *args: Any, **kwargs: Any
