@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
       f"tf.contrib.graph_editor.{name} is gone with TensorFlow 2, and nothing "
       "edits a graph today. Programs that save memory by it, such as "
       "memory_saving_gradients, run with that option off; tf.recompute_grad "
-      "does the same for a function"
+      "does the same for a function, with resource variables"
     )
 
   fail.__name__ = name

@@ -145,8 +145,8 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
     super().__init__(weight_decay, *arguments)
 
 
-class LazyAdamOptimizer(tf.train.AdamOptimizer):
-  """Adam that leaves the moments of rows without gradients as they are."""
+class _RowsOfAdam(tf.train.AdamOptimizer):
+  """A base class of Adam's kind with a rule for some rows of a variable."""
 
   def _apply_sparse(self, grad: Any, var: Any) -> Any:
     return self._apply_to_rows(grad.values, var, grad.indices)
@@ -156,13 +156,22 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 
   def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
     """Returns the op that applies gradients to some rows of a variable."""
-    dtype = var.dtype.base_dtype
-    beta1, beta2, epsilon, rate = (
-      tf.cast(value, dtype)
-      for value in (self._beta1_t, self._beta2_t, self._epsilon_t, self._lr_t)
-    )
-    powers = [tf.cast(p, dtype) for p in self._get_beta_accumulators()]
-    rate *= tf.sqrt(1 - powers[1]) / (1 - powers[0])
+    raise NotImplementedError
+
+  def _cast_settings(self, dtype: Any) -> list[Any]:
+    """Returns the rate, beta1, beta2 and epsilon in a variable's dtype."""
+    settings = self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t
+    return [tf.cast(value, dtype.base_dtype) for value in settings]
+
+
+class LazyAdamOptimizer(_RowsOfAdam):
+  """Adam that leaves the moments of rows without gradients as they are."""
+
+  def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
+    rate, beta1, beta2, epsilon = self._cast_settings(var.dtype)
+    power1, power2 = self._get_beta_accumulators()
+    rate *= tf.sqrt(1 - tf.cast(power2, rate.dtype))
+    rate /= 1 - tf.cast(power1, rate.dtype)
     m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
     new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
     new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
@@ -172,6 +181,138 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
       v.scatter_update(tf.IndexedSlices(new_v, indices)),
       var.scatter_sub(tf.IndexedSlices(step, indices)),
     )
+
+
+class _KernelOfAdam(_RowsOfAdam):
+  """A base class of Adam's kind with a kernel of its own for dense gradients.
+
+  Attributes:
+    _dense: The op for reference variables.
+    _resource_dense: The op for resource variables.
+  """
+
+  _dense: Any
+  _resource_dense: Any
+
+  def _list_powers(self, dtype: Any) -> dict[str, Any]:
+    """Returns the inputs of the ops that not all of them have."""
+    raise NotImplementedError
+
+  def _apply_dense(self, grad: Any, var: Any) -> Any:
+    state = var, self.get_slot(var, "m"), self.get_slot(var, "v")
+    return self._call(type(self)._dense, state, grad).op
+
+  def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+    state = var, self.get_slot(var, "m"), self.get_slot(var, "v")
+    handles = [variable.handle for variable in state]
+    return self._call(type(self)._resource_dense, handles, grad)
+
+  def _call(self, op: Any, state: Any, grad: Any) -> Any:
+    settings = ("lr", "beta1", "beta2", "epsilon")
+    return op(
+      **dict(zip(("var", "m", "v"), state)),
+      **dict(zip(settings, self._cast_settings(grad.dtype))),
+      **self._list_powers(grad.dtype.base_dtype),
+      grad=grad,
+      use_locking=self._use_locking,
+    )
+
+
+class NadamOptimizer(_KernelOfAdam):
+  """Adam with Nesterov momentum: a step is by the next first moment.
+
+  Slots and powers have Adam's names. The moments of rows without gradients
+  decay, and the rows themselves stay. Keras's Nadam has another rule.
+  """
+
+  _dense = tf.raw_ops.ApplyAdam
+  _resource_dense = tf.raw_ops.ResourceApplyAdam
+
+  def _list_powers(self, dtype: Any) -> dict[str, Any]:
+    beta1, beta2 = self._get_beta_accumulators()
+    return {
+      "beta1_power": tf.cast(beta1, dtype),
+      "beta2_power": tf.cast(beta2, dtype),
+      "use_nesterov": True,
+    }
+
+  def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
+    rate, beta1, beta2, epsilon = self._cast_settings(var.dtype)
+    power1, power2 = self._get_beta_accumulators()
+    rate *= tf.sqrt(1 - tf.cast(power2, rate.dtype))
+    rate /= 1 - tf.cast(power1, rate.dtype)
+    m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+    new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
+    new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
+    ahead = beta1 * new_m + (1 - beta1) * grad
+    step = rate * ahead / (tf.sqrt(new_v) + epsilon)
+    updates = [var.scatter_sub(tf.IndexedSlices(step, indices))]
+    for slot, decay, rows in ((m, beta1, new_m), (v, beta2, new_v)):
+      with tf.control_dependencies([rows]):
+        decayed = slot.assign(decay * slot)
+      with tf.control_dependencies([decayed]):
+        updates.append(slot.scatter_update(tf.IndexedSlices(rows, indices)))
+    return tf.group(*updates)
+
+
+class AdaMaxOptimizer(_KernelOfAdam):
+  """AdaMax: Adam whose second moment is a decaying maximum.
+
+  With gradient g, step t, and first 0 in both slots:
+
+    m = beta1 * m + (1 - beta1) * g
+    v = max(beta2 * v, |g|)
+    w -= learning_rate / (1 - beta1 ** t) * m / (v + epsilon)
+
+  Rows without gradients, and their slots, stay as they are.
+  """
+
+  _dense = tf.raw_ops.ApplyAdaMax
+  _resource_dense = tf.raw_ops.ResourceApplyAdaMax
+
+  def __init__(
+    self,
+    learning_rate: Any = 0.001,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = 1e-8,
+    use_locking: bool = False,
+    name: str = "AdaMax",
+  ):
+    super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
+
+  def _create_slots(self, var_list: Any) -> None:
+    first = min(var_list, key=lambda var: var.name)  # On all workers.
+    self._create_non_slot_variable(self._beta1, "beta1_power", first)
+    for var in var_list:
+      self._zeros_slot(var, "m", self.get_name())
+      self._zeros_slot(var, "v", self.get_name())
+
+  def _get_beta_accumulators(self) -> Any:
+    """Returns the power of beta1, the only one that AdaMax has."""
+    return super()._get_beta_accumulators()[0]
+
+  def _list_powers(self, dtype: Any) -> dict[str, Any]:
+    return {"beta1_power": tf.cast(self._get_beta_accumulators(), dtype)}
+
+  def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
+    rate, beta1, beta2, epsilon = self._cast_settings(var.dtype)
+    rate /= 1 - tf.cast(self._get_beta_accumulators(), rate.dtype)
+    m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+    new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
+    new_v = tf.maximum(beta2 * tf.gather(v, indices), tf.abs(grad))
+    step = rate * new_m / (new_v + epsilon)
+    return tf.group(
+      m.scatter_update(tf.IndexedSlices(new_m, indices)),
+      v.scatter_update(tf.IndexedSlices(new_v, indices)),
+      var.scatter_sub(tf.IndexedSlices(step, indices)),
+    )
+
+  def _finish(self, update_ops: Any, name_scope: Any) -> Any:
+    with tf.control_dependencies(update_ops):
+      power = self._get_beta_accumulators()
+      update = power.assign(power * self._beta1_t, self._use_locking)
+    return tf.group(*update_ops, update, name=name_scope)
 
 
 class LARSOptimizer(tf.train.Optimizer):

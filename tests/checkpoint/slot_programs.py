@@ -7,10 +7,10 @@ import functools
 import pathlib
 import tempfile
 
-import contrib_rules
 import numpy as np
 import tensorflow as tf
 
+from tf1_contrib import opt
 import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
@@ -43,7 +43,7 @@ V1 = {
     RATE, -0.5, 0.2, 0.01, 0.02, l2_shrinkage_regularization_strength=0.1
   ),
   "adam": lambda rate=RATE: train.AdamOptimizer(rate, 0.8, 0.99),
-  "adamax": lambda: contrib_rules.AdaMaxOptimizer(RATE, 0.8, 0.99),
+  "adamax": lambda: opt.AdaMaxOptimizer(RATE, 0.8, 0.99),
 }
 
 

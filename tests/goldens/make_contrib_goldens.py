@@ -27,8 +27,8 @@ if not tensorflow.__version__.startswith("1."):
 
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib import crf, cudnn_rnn, data, distribute, framework
-from tensorflow.contrib import layers, learn, lookup, opt, rnn, seq2seq
-from tensorflow.contrib import training
+from tensorflow.contrib import layers, learn, legacy_seq2seq, lookup, opt, rnn
+from tensorflow.contrib import seq2seq, sparsemax, training
 from tensorflow.contrib.rnn.python.ops import core_rnn_cell
 from tensorflow.contrib.seq2seq.python.ops import attention_wrapper
 
@@ -275,6 +275,8 @@ optimizer_case("extend_with_decoupled_weight_decay", lambda w, e:
                    tf.train.RMSPropOptimizer)(
                        weight_decay=0.1, learning_rate=0.1), None, True)
 optimizer_case("LazyAdamOptimizer", lambda w, e: opt.LazyAdamOptimizer(0.1))
+optimizer_case("NadamOptimizer", lambda w, e: opt.NadamOptimizer(0.1, 0.8))
+optimizer_case("AdaMaxOptimizer", lambda w, e: opt.AdaMaxOptimizer(0.1, 0.8))
 optimizer_case("LARSOptimizer", lambda w, e: opt.LARSOptimizer(
     1.0, weight_decay=0.01, eeta=0.1, use_nesterov=True))
 
@@ -701,6 +703,63 @@ add("seq2seq.sequence_loss", lambda: [seq2seq.sequence_loss(
     tf.constant([[1.0, 0.5], [2.0, 0.0], [0.0, 0.0]]),
     *[f == "1" for f in flags])
     for flags in "1100 1000 0100 0000 0011 0010 0001".split()])
+
+
+def lists(value):
+    return tf.unstack(tf.constant(value))
+
+
+add("legacy_seq2seq.sequence_loss_by_example", lambda: [
+    legacy_seq2seq.sequence_loss_by_example(
+        tf.unstack(scores * 3.0), lists([[1, 2], [0, 3], [2, 2]]),
+        lists([[1.0, 0.0], [2.0, 0.0], [0.5, 0.0]]), *further)
+    for scores in [tf.get_variable("scores", [3, 2, 4])] for further in (
+        [], [False], [True, lambda labels, logits: logits[:, 0] + tf.cast(
+            labels, tf.float32)])])
+add("legacy_seq2seq.sequence_loss", lambda: [
+    legacy_seq2seq.sequence_loss(
+        tf.unstack(scores * 3.0), lists([[1, 2], [0, 3], [2, 2]]),
+        lists([[1.0, 0.5], [2.0, 0.0], [0.0, 0.0]]), *flags)
+    for scores in [tf.get_variable("scores", [3, 2, 4])]
+    for flags in ([], [False], [True, False], [False, False])])
+
+
+# tf.contrib.sparsemax.
+
+
+def logits():
+    """Returns rows with ties, with classes that are left out, and far apart."""
+    inf = np.inf
+    return tf.get_variable("logits", [4, 5]) * 3.0 + np.array([
+        [0, 0, 0, 0, 0], [9, 0, -inf, -inf, 0], [0, -inf, -inf, -inf, -inf],
+        [1e4, -1e4, 0, 0, 0]], "f")
+
+
+TIES = [[0.5, 0.5, 0.2], [1, 1, 1], [2, 0, 2]]
+NO_NUMBERS = [[1, np.inf, 0], [np.nan, 1, 2], [-np.inf] * 3, [-np.inf, 2, 1]]
+
+
+@case
+def sparsemax__sparsemax():
+    found = [sparsemax.sparsemax(logits())]
+    return found + [sparsemax.sparsemax(tf.constant(rows, dtype))
+                    for rows in (TIES, NO_NUMBERS)
+                    for dtype in (tf.float32, tf.float64)]
+
+
+@case
+def sparsemax__sparsemax_loss():
+    rows, labels = logits(), np.zeros((4, 5), "f")
+    labels[0, 1:3], labels[1:, 0] = 0.5, 1
+    chosen = sparsemax.sparsemax(rows)
+    found = [sparsemax.sparsemax_loss(rows, chosen, labels)]
+    for dtype in (tf.float32, tf.float64):
+        rows = tf.constant(TIES, dtype)
+        found.append(sparsemax.sparsemax_loss(
+            rows, sparsemax.sparsemax(rows), tf.eye(3, dtype=dtype)))
+    rows = tf.constant(NO_NUMBERS)
+    return found + [sparsemax.sparsemax_loss(
+        rows, sparsemax.sparsemax(rows), tf.eye(4, 3))]
 
 
 # Others.

@@ -15,12 +15,14 @@ from tf1_contrib import distribute
 from tf1_contrib import framework
 from tf1_contrib import layers
 from tf1_contrib import learn
+from tf1_contrib import legacy_seq2seq
 from tf1_contrib import opt
 from tf1_contrib import private
 from tf1_contrib import seq2seq
 from tf1_contrib import tfprof
 from tf1_contrib.training import HParams
 from tf1_contrib.training import parse_values
+import tf_compat_lossscale as tfl
 
 
 @pytest.fixture
@@ -205,6 +207,54 @@ def test_moving_averages_and_clipped_gradients(session):
   session.run(tf.global_variables_initializer())
   assert session.run(norm) == 5 and clipped[1][0] is None
   np.testing.assert_allclose(session.run(clipped[0][0]), [0.6, 0.8], 1e-6)
+
+
+def train(make, mode):
+  """Returns weights after three steps, of which the second is skipped."""
+  strategy = tf.distribute.get_strategy()
+  if mode == "replicas":
+    strategy = helpers.two_replicas()
+  with helpers.mode_scope(mode) as graph, strategy.scope():
+    table = tf.Variable([[1.0], [2.0], [3.0]], use_resource=True)
+    w = tf.Variable([1.0, -2.0], use_resource=True)
+    optimizer = tfl.MixedPrecisionLossScaleOptimizer(make(0.1, 0.8), "dynamic")
+
+    def minimize(factor):
+      def compute_loss():
+        rows = tf.gather(table, [2, 0, 2]) ** 2
+        loss = tf.reduce_sum(rows) + tf.reduce_sum(w**2)
+        return factor * loss / strategy.num_replicas_in_sync
+
+      return optimizer.minimize(
+        compute_loss() if graph else compute_loss, var_list=[table, w]
+      )
+
+    def step(factor):
+      strategy.run(minimize, (factor,))
+
+    step = step if mode == "eager" else tf.function(step)
+    factors = 1.0, np.inf, 2.0
+    if graph is None:
+      for factor in factors:
+        step(tf.constant(factor))
+      return repr([table.numpy(), w.numpy()])
+    factor = tf.placeholder(tf.float32, [])
+    op = minimize(factor)
+    with tf.Session() as session:
+      session.run(tf.global_variables_initializer())
+      for value in factors:
+        session.run(op, {factor: value})
+      return repr(session.run([table, w]))
+
+
+@pytest.mark.parametrize("make", [opt.NadamOptimizer, opt.AdaMaxOptimizer])
+def test_steps_under_a_loss_scale_are_the_same_in_all_modes(make):
+  assert len({train(make, mode) for mode in (*helpers.MODES, "replicas")}) == 1
+
+
+def test_losses_of_lists_need_one_length():
+  with pytest.raises(ValueError, match=r"one length.* 2, 1 and 1"):
+    legacy_seq2seq.sequence_loss([[[0.0]]] * 2, [[0]], [[1.0]])
 
 
 def test_sequence_loss_needs_one_way():

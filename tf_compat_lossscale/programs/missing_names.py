@@ -67,39 +67,51 @@ _CONTRIB_PACKAGES = {
 # Modules of `tf.contrib` -> what has their names.
 _ELSEWHERE = {
   "bayesflow": "tensorflow_probability",
-  "boosted_trees tensor_forest": "tensorflow_decision_forests",
-  "cloud ffmpeg hadoop ignite kafka kinesis": "tensorflow_io",
-  "constrained_optimization": "tensorflow_constrained_optimization",
-  "gan": "tensorflow_gan",
+  "boosted_trees tensor_forest": "the package ydf, outside of the session",
+  "cloud ffmpeg hadoop ignite kafka kinesis": (
+    "a Python package to read the data, in tf.data.Dataset.from_generator"
+  ),
+  "constrained_optimization": (
+    "create_lagrangian_loss of tensorflow_constrained_optimization"
+  ),
+  "gan": "tensorflow_gan, with setuptools<81",
   "kfac": "the package kfac",
   "saved_model session_bundle": "tf.compat.v1.saved_model",
   "tensorboard": "the package tensorboard",
 }
 # Module of `tf.contrib`, or a name in it -> what to do.
-_HINTS = {
+HINTS = {
   **{
     module: f"Use {other}."
     for modules, other in _ELSEWHERE.items()
     for module in modules.split()
   },
-  "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
+  "cudnn_rnn": (
+    "Use tf.contrib.cudnn_rnn.CudnnCompatibleLSTMCell, or on a GPU "
+    "tf.compat.v1.keras.layers.CuDNNLSTM and CuDNNGRU, which are of Keras 2."
+  ),
   "distributions": "Use tensorflow_probability.distributions.",
   "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
   "autograph.set_loop_options": (
     "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
   ),
   "crf.crf_multitag_sequence_score": (
-    "Add the scores of the allowed tags by tf.reduce_logsumexp."
+    "Call tf.contrib.crf.crf_log_norm, with -inf as input of the other tags."
   ),
   "data.assert_element_shape": "Use tf.ensure_shape in the dataset's map.",
   "data.reduce_dataset": "Use the dataset's method reduce.",
   "data.sliding_window_batch": "Use the dataset's window and flat_map.",
-  "distribute.TPUStrategy": "Use tf.distribute.TPUStrategy.",
+  "distribute.TPUStrategy": "Use tf.compat.v2.distribute.TPUStrategy.",
   "estimator": "Use tf.estimator.",
-  "integrate": "Use tensorflow_probability.math.ode.",
+  "integrate": (
+    "Use tensorflow_probability.math.ode, with resource variables."
+  ),
   "lite": "Use tf.lite.",
   "mixed_precision": "Use tf_compat_lossscale.contrib.",
-  "model_pruning": "Use tensorflow_model_optimization.sparsity.",
+  "legacy_seq2seq": "Use tf.contrib.seq2seq, which is here.",
+  "model_pruning": (
+    "Multiply each weight by a mask, a variable that is not trained."
+  ),
   "feature_column": "Use tf.feature_column.",
   "framework.assert_scalar_int": "Use tf.debugging.assert_scalar.",
   "framework.get_graph_from_inputs": "Use the attribute graph of a tensor.",
@@ -107,19 +119,18 @@ _HINTS = {
   "framework.reduce_sum_n": "Use tf.add_n of tf.reduce_sum.",
   "framework.zero_initializer": "Use tf.compat.v1.assign.",
   "image": (
-    "Use tf.image and tf.raw_ops.ImageProjectiveTransformV3, or up to "
-    "TensorFlow 2.15 tensorflow_addons.image."
+    "Use tf.image, tf.raw_ops.ImageProjectiveTransformV3, or SciPy in "
+    "tf.compat.v1.py_func."
   ),
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
   "layers.bow_encoder": "Use tf.nn.safe_embedding_lookup_sparse.",
   "layers.embedding_lookup_unique": "Use tf.nn.embedding_lookup.",
-  "learn": "Use tf.estimator, or tf.keras.",
+  "learn": "Use tf.estimator.",
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
   "learn.datasets": "Use tf.keras.datasets.",
   "nn.alpha_dropout": "Use tf.keras.layers.AlphaDropout with training=True.",
   "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
   "opt": "Use an optimizer of tf.compat.v1.train.",
-  "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",
   "opt.MomentumWOptimizer": (
     "Use tf.contrib.opt.extend_with_decoupled_weight_decay("
     'tf.train.MomentumOptimizer) with name="MomentumW".'
@@ -127,10 +138,8 @@ _HINTS = {
   "opt.MultitaskOptimizerWrapper": (
     "Call apply_gradients in a tf.cond that asks whether a gradient is not 0."
   ),
-  "opt.NadamOptimizer": "Use tf.keras.optimizers.Nadam.",
   "opt.VariableClippingOptimizer": (
-    "Give tf.compat.v1.get_variable a constraint, such as "
-    "tf.keras.constraints.MaxNorm."
+    "After each step, assign tf.clip_by_norm of the variable to it."
   ),
   "predictor": "Use tf.compat.v1.saved_model.load in a session.",
   "quantize": (
@@ -141,10 +150,11 @@ _HINTS = {
     "Use tf.compat.v1.nn.dynamic_rnn and bidirectional_dynamic_rnn, and "
     "compare losses: their numbers may differ."
   ),
-  "seq2seq": "Up to TensorFlow 2.15, tensorflow_addons.seq2seq has it.",
-  "sparsemax": "Write it by tf.sort and tf.cumsum, as arXiv 1602.02068 does.",
+  "seq2seq": (
+    "Write a subclass of tf.contrib.seq2seq.AttentionMechanism or Helper."
+  ),
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
-  "text": "Up to TensorFlow 2.15, tensorflow_addons.text has it.",
+  "text": "Write it in NumPy, in tf.compat.v1.py_func.",
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
 }
 
@@ -240,7 +250,7 @@ def _explain_contrib(path: str, reason: str) -> str:
   if reason:
     return f"tf.contrib.{path} cannot be used: {reason}"
   name = f"{top}.{path.rpartition('.')[2]}"  # Of a module below, too.
-  hint = _HINTS.get(name) or _HINTS.get(top) or ""
+  hint = HINTS.get(name) or HINTS.get(top) or ""
   return (
     f"TensorFlow 2 has no tf.contrib.{path}: TensorFlow 2.0 removed "
     "tf.contrib, and neither TensorFlow nor tf_compat_lossscale has this part."

@@ -376,6 +376,8 @@ layers
     gather_tensors_aliases get_tensor_aliases *
   tf.nn: safe_embedding_lookup_sparse
   tf1_contrib.layers: embed_sequence
+legacy_seq2seq
+  tf1_contrib.legacy_seq2seq: sequence_loss sequence_loss_by_example
 learn
   tf.train: NanLossDuringTrainingError
   tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
@@ -405,9 +407,9 @@ nn
   tf.nn: conv1d_transpose
   py.ops.nn_ops: nth_element
 opt
-  tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
-    LazyAdamOptimizer MovingAverageOptimizer clip_gradients_by_global_norm
-    extend_with_decoupled_weight_decay
+  tf1_contrib.opt: AdaMaxOptimizer AdamWOptimizer DecoupledWeightDecayExtension
+    LARSOptimizer LazyAdamOptimizer MovingAverageOptimizer NadamOptimizer
+    clip_gradients_by_global_norm extend_with_decoupled_weight_decay
 proto
   tf.io: decode_proto encode_proto
 rnn
@@ -446,6 +448,8 @@ slim
   tf_slim: *
   tensorflow.contrib.layers: *
   tensorflow.contrib.framework: *
+sparsemax
+  tf1_contrib.sparsemax: sparsemax sparsemax_loss
 staging
   py.ops.data_flow_ops: StagingArea
 stateless
@@ -488,7 +492,7 @@ util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
 # Some programs import these, and use what they had in rare cases alone.
-compiler.jit compiler.xla legacy_seq2seq learn.monitors lookup.lookup_ops
+compiler.jit compiler.xla learn.monitors lookup.lookup_ops
     graph_editor.edit graph_editor.match graph_editor.reroute
     graph_editor.select graph_editor.subgraph graph_editor.transform
     graph_editor.util predictor predictor.predictor quantize recurrent resampler

@@ -5,6 +5,8 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+experimental = tf.train.experimental
+mixed_precision = tf.contrib.mixed_precision
 opt = tf.contrib.opt
 START = np.arange(8).reshape(4, 2) / 4.0
 
@@ -47,3 +49,22 @@ train("LARS", lambda w, e: opt.LARSOptimizer(
     1.0, weight_decay=0.01, eeta=0.1, skip_list=["e"]), True)
 train("MovingAverage", lambda w, e: opt.MovingAverageOptimizer(
     tf.train.MomentumOptimizer(0.1, 0.9), 0.5), True)
+
+
+def scaled(make):
+    """Wraps an optimizer."""
+    return lambda w, e: experimental.MixedPrecisionLossScaleOptimizer(
+        make(0.1, 0.8), experimental.DynamicLossScale(256.0, 2))
+
+
+def managed(make):
+    return lambda w, e: mixed_precision.LossScaleOptimizer(
+        make(0.1, 0.8),
+        mixed_precision.ExponentialUpdateLossScaleManager(256.0, 2))
+
+
+for make in (opt.NadamOptimizer, opt.AdaMaxOptimizer):
+    for resource in (False, True):
+        train(make.__name__, scaled(make), resource)
+        # contrib's made rows dense.
+        train(make.__name__, managed(make), resource, rows=False)
