@@ -257,10 +257,12 @@ _USES = {
   "tf1_contrib": {
     "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
     "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_create_non_slot_variable": "makes AdaMaxOptimizer's power",
     "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
     "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
     "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_set_device": "moves an op of Python to the CPU",
+    "_use_locking": "whether AdamOptimizer's kernels lock",
     "_zeros_slot": "makes a slot of zeros",
   },
   "keras": {
