@@ -6,6 +6,7 @@ import copy
 import itertools
 import pickle
 
+import half_precision
 import helpers
 import numpy as np
 from object_models import Model
@@ -19,7 +20,6 @@ from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale._core.tf import rewrite
 
 tf1 = tf.compat.v1
 _SCHEDULE = [1.0, 2.0, float("inf"), 0.5, float("nan"), 1.0, -3.0]
@@ -36,12 +36,10 @@ def honored(monkeypatch):
   ):
     monkeypatch.delenv(name, raising=False)
   monkeypatch.setattr(environment, "_printed", set())
-  tfl.honor_environment()
-  yield
-  tfl.ignore_environment()
-  tf.config.optimizer.set_experimental_options({"auto_mixed_precision": False})
-  rewrite._state.set_mixed_precision_graph_rewrite_enabled(False)
-  rewrite._state.set_non_mixed_precision_session_created(False)
+  with half_precision.on_cpu():
+    tfl.honor_environment()
+    yield
+    tfl.ignore_environment()
 
 
 def own_scale(opt):
@@ -129,17 +127,19 @@ def test_settings(values, scales, rewrites, monkeypatch):
       monkeypatch.setenv(name, value)
   opt = helpers.INNER["sgd"]()
   assert ("loss_scale" in opt._trackable_children()) == scales
-  assert rewrite.is_rewrite_enabled() == rewrites
+  assert half_precision.is_float16() == rewrites
 
 
-@pytest.mark.parametrize("make", [tf1.Session, tf1.InteractiveSession])
-def test_the_rewrite_is_on_in_sessions(make, monkeypatch):
+def test_a_session_turns_the_rewrite_on(monkeypatch):
   monkeypatch.setenv(legacy_names.GRAPH_REWRITE, "1")
-  with tf.Graph().as_default():
-    session = make(config=tf1.ConfigProto(device_count={"CPU": 1}))
-    rewrites = session._config.graph_options.rewrite_options
-    assert rewrites.auto_mixed_precision == 1
-    session.close()
+  assert half_precision.is_float16(tf1.ConfigProto(device_count={"CPU": 1}))
+
+
+def test_an_interactive_session_turns_the_rewrite_on(monkeypatch):
+  monkeypatch.setenv(legacy_names.GRAPH_REWRITE, "1")
+  half_precision.is_float16(kind=tf1.InteractiveSession)
+  monkeypatch.delenv(legacy_names.GRAPH_REWRITE)
+  assert half_precision.is_float16()
 
 
 @pytest.mark.parametrize(

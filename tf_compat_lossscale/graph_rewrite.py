@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
+from collections.abc import Iterable
 import functools
 import importlib
+import os
+import re
 from typing import Any
+from typing import Final
+from typing import NamedTuple
 
 from absl import logging
 import tensorflow.compat.v2 as tf
@@ -14,12 +20,18 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import optimizer_kinds
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.tf import rewrite
 
 __all__ = [
+  "Float16Count",
+  "count_float16",
+  "count_in_graphs",
   "disable_mixed_precision_graph_rewrite",
+  "disable_on_cpu",
   "enable_mixed_precision_graph_rewrite",
+  "enable_on_cpu",
   "register_loss_scale_wrapper",
   "turn_on",
 ]
@@ -31,6 +43,17 @@ _OPTION = "auto_mixed_precision"
 # loads Keras, so it is loaded for such an optimizer alone.
 _KERAS_2 = "tf_compat_lossscale.keras.optimizer"
 _Wrapper = Callable[[Any, Any], Any]
+# If this is not false, CPUs compute in float32, between two casts. TensorFlow
+# reads the variable at each conversion.
+_EMULATE: Final = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_EMULATE_FP16"
+_KINDS: Final = {
+  "products": re.compile(r"MatMul|^Einsum$|LSTM|GRU|CudnnRNN"),
+  "convolutions": re.compile(r"Conv[23]D|Conv2d"),
+  "others": re.compile(""),
+}
+_HALF = tf.float16.as_datatype_enum
+
+_log: Final = patching.UndoLog()
 
 # For each base class of optimizers, a function that wraps an optimizer, and the
 # class of the wrapped optimizer.
@@ -125,6 +148,85 @@ def disable_mixed_precision_graph_rewrite() -> None:
     )
   tf.config.optimizer.set_experimental_options({_OPTION: False})
   rewrite.set_rewrite_enabled(False)
+
+
+def enable_on_cpu() -> None:
+  """Makes the graph rewrite convert on CPUs, too: a rehearsal of float16.
+
+  Sessions that are created from now on, if the rewrite is on, compute in
+  float16 what they would on a GPU. So does each later call of a function, also
+  of one that was traced before. GPUs compute as ever. The rewrite itself is
+  turned on as before. The environment variable
+  TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_EMULATE_FP16 becomes "false", unless it
+  is set: else each op would compute in float32, between two casts.
+  """
+  os.environ.setdefault(_EMULATE, "false")
+  disable_on_cpu()
+  rewrite.convert_on_cpu(_log)
+
+
+def disable_on_cpu() -> None:
+  """Takes back `enable_on_cpu`, for later sessions and calls of functions."""
+  _log.undo()
+  # This makes calls of functions read all options anew.
+  tf.config.optimizer.set_experimental_options({})
+
+
+class Float16Count(NamedTuple):
+  """The ops of a run that compute with floating-point numbers.
+
+  Attributes:
+    products: How many matrix products are in float16, and how many there are.
+      A recurrent layer in one op is a product, too.
+    convolutions: The same for convolutions, with those of gradients.
+    others: The same for all other ops, casts apart.
+    casts: How many casts to float16 or from float16 there are.
+  """
+
+  products: tuple[int, int]
+  convolutions: tuple[int, int]
+  others: tuple[int, int]
+  casts: int
+
+  def __str__(self) -> str:
+    done, total = map(sum, zip(self.products, self.convolutions))
+    return f"{done} of {total} products and convolutions, {self.casts} casts"
+
+
+def count_float16(
+  session: Any, fetches: Any, feed_dict: Any = None
+) -> Float16Count:
+  """Runs fetches, and returns how many of the ops computed in float16.
+
+  Args:
+    session: A `tf.compat.v1.Session`, or a session that wraps one.
+    fetches: What the session runs: the train op, for a step of training.
+    feed_dict: As that of `session.run`.
+
+  Returns:
+    The count in the graphs that the session made for its devices, GPUs too. An
+    op counts if its branch was not taken, and not inside `tf.data` functions.
+  """
+  options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+  metadata = tf.compat.v1.RunMetadata()
+  session.run(fetches, feed_dict, options=options, run_metadata=metadata)
+  return count_in_graphs(metadata.partition_graphs)
+
+
+def count_in_graphs(graphs: Iterable[Any]) -> Float16Count:
+  """Returns the count in GraphDefs."""
+  half, total = collections.Counter[str](), collections.Counter[str]()
+  casts = 0
+  for node in (node for graph in graphs for node in graph.node):
+    dtype, source, to = (node.attr[x].type for x in ("T", "SrcT", "DstT"))
+    if node.op.endswith("Cast"):
+      casts += _HALF in (source, to)
+    elif dtype and tf.as_dtype(dtype).is_floating:
+      kind = next(k for k, ops in _KINDS.items() if ops.search(node.op))
+      half[kind] += dtype == _HALF
+      total[kind] += 1
+  shares = {kind: (half[kind], total[kind]) for kind in _KINDS}
+  return Float16Count(**shares, casts=casts)
 
 
 def _wrap(opt: Any, loss_scale: Any) -> Any:

@@ -24,6 +24,8 @@ SKIPS_NOT_COUNTED = "skipped_steps_are_not_counted"
 
 # Set to 1 in the processes of `tf-lossscale run --quiet`.
 QUIET = "TF_COMPAT_LOSSSCALE_QUIET"
+# Set to 1 in the processes of `tf-lossscale run --float16-on-cpu`.
+FLOAT16_ON_CPU = "TF_COMPAT_LOSSSCALE_FLOAT16_ON_CPU"
 # The installed packages that are the program's own, separated as in PATH.
 PACKAGES = "TF_COMPAT_LOSSSCALE_PACKAGES"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+import os
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.cli import errors
 
 SUMMARY = "run a program of an older TensorFlow, unchanged"
@@ -48,6 +50,12 @@ def add_arguments(parser: errors.Parser) -> None:
     metavar="DIR",
     help="write the loss scale of each tf.train.MonitoredSession and Estimator "
     "to DIR, for `tf-lossscale doctor DIR`, `plot DIR` and TensorBoard",
+  )
+  parser.add_argument(
+    "--float16-on-cpu",
+    action="store_true",
+    help="compute on CPUs in float16, too, if the graph rewrite is on: slow, "
+    "but overflows and loss scales are real; a line says what was converted",
   )
   parser.add_argument(
     "--explain",
@@ -100,6 +108,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.explain:
       print(launch.explain(program, options))
       return 0
+    if arguments.float16_on_cpu:
+      os.environ[legacy_names.FLOAT16_ON_CPU] = "1"
     launch.run(program, options, arguments.quiet, arguments.watch)
   except launch.RunError as error:
     raise errors.Mistake(str(error)) from None

@@ -116,6 +116,10 @@ def prepare(
     environment.honor_environment(quiet=is_quiet)
   elif not is_quiet:
     environment.say_ignored()
+  if os.environ.get(legacy_names.FLOAT16_ON_CPU) == "1":
+    from tf_compat_lossscale.programs import rehearsal
+
+    rehearsal.start(is_quiet)
   used = real.compat.v1 if v1 else real
   if v1:
     _replace_tensorflow(real, used)

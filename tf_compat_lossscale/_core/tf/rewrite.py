@@ -10,13 +10,20 @@ a release without the module, this module cannot be imported, and neither can
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
+from tensorflow.python.client import session as _session
+from tensorflow.python.eager import context as _context
 from tensorflow.python.training.experimental import (
   mixed_precision_global_state as _state,
 )
+
+from tf_compat_lossscale._core import patching
+
+_DEFAULT, ON, OFF = 0, 1, 2  # The toggles of a RewriterConfig.
 
 
 def is_rewrite_enabled() -> bool:
@@ -71,3 +78,50 @@ def read_wrappers() -> dict[type, tuple[Callable[..., Any], type]]:
   register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
   table = register.__globals__.get("_REGISTERED_WRAPPER_OPTIMIZER_CLS", {})
   return dict(table)
+
+
+def convert_on_cpu(log: patching.UndoLog) -> None:
+  """Makes the rewrite convert on CPUs, too, from now on.
+
+  `RewriterConfig` has an option for that, which no name of `tf.config` sets:
+  such a name would replace this function. A session takes the option from its
+  ConfigProto. A function takes it from the eager context's at each call, for
+  the call names the options; so it does not matter when it was traced.
+
+  Args:
+    log: Takes the changes back.
+  """
+  base, context = _session.BaseSession, type(_context.context())
+  initialize, get_config = base.__init__, context.config.fget
+
+  @functools.wraps(initialize)
+  def __init__(
+    self: Any, target: Any = "", graph: Any = None, config: Any = None
+  ) -> None:
+    initialize(self, target, graph, _add_cpu(config))
+
+  log.set(base, "__init__", __init__)
+  log.set(context, "config", property(lambda self: _add_cpu(get_config(self))))
+
+
+def _add_cpu(config: Any) -> Any:
+  """Returns a ConfigProto, or a copy that converts on CPUs, if it converts."""
+  if not isinstance(config, tf.compat.v1.ConfigProto):
+    return config  # TensorFlow says what is wrong, or takes the context's.
+  options = config.graph_options.rewrite_options
+  by_flag = is_rewrite_enabled() and options.auto_mixed_precision == _DEFAULT
+  if not by_flag and options.auto_mixed_precision != ON:
+    return config
+  changed = tf.compat.v1.ConfigProto()
+  changed.CopyFrom(config)
+  changed.graph_options.rewrite_options.auto_mixed_precision_cpu = ON
+  return changed
+
+
+def find_options(session: Any) -> Any:
+  """Returns the GraphOptions of a `tf.compat.v1.Session`.
+
+  `Session` keeps its ConfigProto in a private attribute. A public reader would
+  replace this function.
+  """
+  return session._config.graph_options

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains in float16 on the CPU, by the graph rewrite."""
+
+import itertools
+import threading
+
+import half_precision
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import environment
+from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale import monitoring
+from tf_compat_lossscale import policies
+from tf_compat_lossscale._core import legacy_names
+
+tf1 = tf.compat.v1
+_SCALE = 2.0**26  # The gradients times this overflow in float16.
+_PERIOD = 8
+
+
+@pytest.fixture(autouse=True)
+def on_cpu():
+  with half_precision.on_cpu():
+    yield
+
+
+def momentum():
+  return tf1.train.MomentumOptimizer(0.01, 0.9)
+
+
+def make_whole():
+  """Returns an optimizer for a program in float32."""
+  opt = tfl.MixedPrecisionLossScaleOptimizer(momentum(), 8.0)
+  return opt, opt.loss_scale
+
+
+def make_compat():
+  opt = tfl.enable_mixed_precision_graph_rewrite(
+    momentum(), tfl.DynamicLossScale(_SCALE, _PERIOD)
+  )
+  return opt, opt.loss_scale
+
+
+def make_growth_backoff():
+  scale = policies.GrowthBackoff(_SCALE, 2.0, 0.5, _PERIOD)
+  opt = tfl.enable_mixed_precision_graph_rewrite(momentum(), scale)
+  return opt, opt.loss_scale
+
+
+def make_contrib():
+  graph_rewrite.turn_on()
+  manager = tfl.contrib.ExponentialUpdateLossScaleManager(
+    _SCALE, _PERIOD, 1, 2.0, 0.5
+  )
+  opt = tfl.contrib.LossScaleOptimizer(momentum(), manager)
+  return opt, manager.get_loss_scale
+
+
+def make_accumulating():
+  opt, read_scale = make_compat()
+  return tfl.accumulate(opt, steps=2), read_scale
+
+
+def make_by_environment():
+  with pytest.MonkeyPatch.context() as context:
+    context.setenv(legacy_names.MIXED_PRECISION, "1")
+    opt = momentum()
+  scale = environment.find_loss_scale(opt)
+  return opt, scale
+
+
+_MAKERS = {
+  "compat": make_compat,
+  "GrowthBackoff": make_growth_backoff,
+  "contrib": make_contrib,
+  "accumulate": make_accumulating,
+  "environment": make_by_environment,
+}
+
+
+@pytest.fixture
+def honored():
+  tfl.honor_environment(quiet=True)
+  yield
+  tfl.ignore_environment()
+
+
+@pytest.mark.parametrize(
+  ("mode", "api"),
+  helpers.pairs([*helpers.GRAPH_MODES, "function"], _MAKERS),
+)
+def test_the_scale_falls_and_grows_and_the_loss_falls(mode, api, honored):
+  factor = 2 if api == "accumulate" else 1
+  whole = half_precision.Network(mode, make_whole).train(80)[0]
+  net = half_precision.Network(mode, _MAKERS[api])
+  losses, scales = net.train(80 * factor)
+  if api != "environment":  # Its scale begins at 2**15: nothing overflows.
+    lowest = min(scales)
+    skipped = scales.index(lowest)
+    assert scales[0] == _SCALE and lowest <= 2.0**20
+    assert losses[:skipped] == [losses[0]] * skipped
+    assert max(scales[skipped:]) > lowest
+  falls = sum(b < a for a, b in itertools.pairwise(scales))
+  assert losses[-1] == pytest.approx(whole[79 - falls], rel=0.02)
+  assert losses[-1] < whole[0] / 4
+  if net.graph is not None:
+    count = graph_rewrite.count_float16(net.session, net.fetches)
+    assert count.products == (8, 8) and count.casts > 0
+    assert count.convolutions == (0, 0)
+
+
+def test_replicas_skip_and_train():
+  strategy = helpers.two_replicas()
+  net = half_precision.Network("function", make_compat, strategy)
+  starts = net.read_weights()
+  net.train(5)
+  assert all((x == y).all() for x, y in zip(starts, net.read_weights()))
+  net.train(25)
+  assert all((x != y).any() for x, y in zip(starts, net.read_weights()))
+  assert 2.0**10 < float(net.opt.loss_scale()) < 2.0**21
+
+
+def test_a_checkpoint_has_float32_and_resumes(tmp_path):
+  net = half_precision.Network("graph_v1", make_compat)
+  net.train(20)
+  with net.graph.as_default():
+    path = net.saver.save(net.session, str(tmp_path / "ckpt"))
+  dtypes = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
+  assert tf.float16 not in dtypes.values()
+  other = half_precision.Network("graph_v1", make_compat)
+  with other.graph.as_default():
+    other.saver.restore(other.session, path)
+  assert other.train(20) == net.train(20)
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_the_hook_names_gradients_that_overflow(mode, caplog, tmp_path):
+  net = half_precision.Network(mode, make_compat)
+  hook = monitoring.LossScaleHook(net.opt, str(tmp_path))
+  with net.graph.as_default():
+    hook.begin()
+    hook.after_create_session(net.session, None)
+  for _ in range(12):
+    hook.run(net.session, net.fetches)
+  assert "-> 3.35544e+07; not finite: w0, w1, w2." in caplog.text
+  assert "131072 -> 65536; not finite: w2." in caplog.text
+
+
+# What converts ---------------------------------------------------------------
+
+
+def test_sessions():
+  assert not half_precision.is_float16()
+  graph_rewrite.turn_on()
+  config = tf1.ConfigProto(device_count={"CPU": 2})
+  before = config.SerializeToString()
+  assert half_precision.is_float16()
+  assert half_precision.is_float16(config)
+  assert config.SerializeToString() == before
+  # Here TensorFlow optimizes no graph, on GPUs neither.
+  assert not half_precision.is_float16(kind=tf1.InteractiveSession)
+  with tf.Graph().as_default():
+    value = half_precision.multiply()
+    with tf1.train.MonitoredSession() as session:
+      assert np.isinf(session.run(value))
+      count = graph_rewrite.count_float16(session, value)
+      assert count.products == (1, 1)
+  tfl.disable_mixed_precision_graph_rewrite()
+  assert not half_precision.is_float16()
+  assert not half_precision.is_float16(config)
+
+
+def test_a_config_decides_for_itself():
+  options = tf1.ConfigProto()
+  options.graph_options.rewrite_options.auto_mixed_precision = 1
+  assert half_precision.is_float16(options)
+  graph_rewrite.turn_on()
+  options.graph_options.rewrite_options.auto_mixed_precision = 2
+  assert not half_precision.is_float16(options)
+
+
+def test_several_graphs_and_an_older_session():
+  with tf.Graph().as_default():
+    older, value = tf1.Session(), half_precision.multiply()
+  graph_rewrite.turn_on()
+  for _ in range(2):
+    assert half_precision.is_float16()
+  assert np.isfinite(older.run(value))
+  older.close()
+
+
+def test_a_second_call_and_the_way_back():
+  graph_rewrite.turn_on()
+  graph_rewrite.enable_on_cpu()
+  assert half_precision.is_float16()
+  graph_rewrite.disable_on_cpu()
+  assert not half_precision.is_float16()
+  assert np.isfinite(tf.function(half_precision.multiply)())
+  assert not hasattr(tf1.Session.__mro__[1].__init__, "__wrapped__")
+
+
+def test_functions():
+  multiply = half_precision.multiply
+  traced = tf.function(multiply)
+  concrete = traced.get_concrete_function()
+  branch = tf.function(
+    lambda x: tf.cond(x > 0, multiply, lambda: 0.0), autograph=False
+  )
+  loop = tf.function(
+    lambda x: tf.while_loop(lambda y: y < x, lambda y: y + multiply(), [0.0])
+  )
+  nested = tf.function(lambda: traced() + 1.0)
+  one = tf.constant(1.0)
+  calls = (traced, concrete, nested, lambda: branch(one), lambda: loop(one)[0])
+  seen = lambda: [bool(np.isinf(call())) for call in calls]  # noqa: E731
+  assert seen() == [False] * 5
+  graph_rewrite.turn_on()
+  assert seen() == [True] * 5  # Traced before or not.
+  in_thread = []
+  thread = threading.Thread(target=lambda: in_thread.extend(seen()))
+  thread.start()
+  thread.join()
+  assert in_thread == [True] * 5
+  tfl.disable_mixed_precision_graph_rewrite()
+  assert seen() == [False] * 5
+
+
+def test_counts():
+  graph_rewrite.turn_on()
+  with tf.Graph().as_default(), tf1.Session() as session:
+    x = tf1.placeholder(tf.float32, [1, 4, 4, 2])
+    y = tf.nn.conv2d(x, tf.ones([2, 2, 2, 3]), 1, "SAME")
+    y = tf.nn.relu(tf.matmul(tf.reshape(y, [4, 12]), tf.ones([12, 2])))
+    double = tf.matmul(tf.cast(y, tf.float64), tf.ones([2, 2], tf.float64))
+    whole = tf.matmul(tf.cast(y, tf.int32), tf.ones([2, 2], tf.int32))
+    feed = {x: np.ones(x.shape)}
+    count = graph_rewrite.count_float16(session, [double, whole], feed)
+    assert (count.products, count.convolutions) == ((1, 2), (1, 1))
+    assert 0 < count.others[0] <= count.others[1]
+    text = f"2 of 3 products and convolutions, {count.casts} casts"
+    assert str(count) == text and count.casts >= 2
