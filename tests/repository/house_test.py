@@ -255,11 +255,11 @@ _USES = {
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
   "tf1_contrib": {
+    "_beta1": "the start of AdaMaxOptimizer's power",
     "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
     "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
     "_create_non_slot_variable": "makes AdaMaxOptimizer's power",
     "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
-    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
     "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_set_device": "moves an op of Python to the CPU",
     "_use_locking": "whether AdamOptimizer's kernels lock",
@@ -329,8 +329,10 @@ def test_the_table_lists_the_private_names_that_are_used():
       if name not in (everything if is_own else defined[module]):
         used.add((place, name))
   listed = {(place, name) for place, names in _USES.items() for name in names}
-  assert not used - listed, "use a public name, or move the use behind a door"
-  assert not listed - used, "remove the row"
+  assert not (unlisted := used - listed), (
+    f"use a public name, or move behind a door: {sorted(unlisted)}"
+  )
+  assert not listed - used, f"remove the rows: {sorted(listed - used)}"
 
 
 def test_marked_tests_are_there():
