@@ -135,6 +135,7 @@ def project(tmp_path, monkeypatch):
     *("train.py", "pkg/__init__.py", "pkg/__main__.py", "pkg/model.py"),
     *("pkg/tests/conftest.py", "pkg/tests/model_test.py", "tests/helper.py"),
     *("tests/test_scale.py", "tests/deep/test_deep.py", "build/test_copy.py"),
+    *("plain/sub/train.py", "plain/sub/__main__.py"),
   ):
     program(tmp_path, "", name)
   monkeypatch.chdir(tmp_path)
@@ -148,6 +149,22 @@ def project(tmp_path, monkeypatch):
     ("-m pytest -q tests/test_scale.py::test_it", "tests/test_scale.py"),
     ("-m pytest pkg/tests", "pkg/tests/conftest.py pkg/tests/model_test.py"),
     ("-m unittest tests/test_scale.py -f", "tests/test_scale.py"),
+    ("-m unittest tests.test_scale", "tests/test_scale.py"),
+    (
+      "-m unittest -v pkg.tests.model_test.Case.test_it tests.test_scale.Case",
+      "pkg/tests/model_test.py tests/test_scale.py",
+    ),
+    ("-m unittest pkg.tests", "pkg/tests/conftest.py pkg/tests/model_test.py"),
+    ("-m unittest discover -s tests/deep", "tests/deep/test_deep.py"),
+    (
+      "-m unittest",
+      "pkg/tests/conftest.py pkg/tests/model_test.py tests/deep/test_deep.py"
+      " tests/test_scale.py",
+    ),
+    ("-m cProfile -s time -m pkg.model --a", "pkg/model.py"),
+    ("-m plain.sub.train --a", "plain/sub/train.py"),  # No `__init__.py`.
+    ("-m plain.sub", "plain/sub/__main__.py"),
+    ("-m plain.no_such", ""),
     ("-m cProfile -o out train.py --flag", "train.py"),
     ("-m pkg --its=flags", "pkg/__main__.py"),
     ("-m pkg.model train.py tests", "pkg/model.py"),
@@ -171,6 +188,31 @@ def test_code_of_a_command_decides(code, project):
   program(project, _TF1, "pkg/model.py")
   read = program_files.read_program(["-c", code, "-x"])
   assert launch.choose(read, launch.RunOptions()).tensorflow == 1
+
+
+@pytest.mark.parametrize(
+  "code",
+  [
+    "submit(run='plain.sub.model.loop')",
+    "import importlib\nimportlib.import_module('hidden')",
+    "import_module(f'plain.sub.{name}')",
+    "import pkg.names",
+  ],
+)
+def test_modules_that_strings_name_decide_last(code, project):
+  program(project, "import plain.sub.deep", "plain/sub/model.py")
+  program(project, _TF1, "plain/sub/deep.py")
+  program(project, _TF1, "hidden.py")
+  program(project, "MODULES = {'a': 'plain.sub.model'}", "pkg/names.py")
+  read = program_files.read_program(["-c", code])
+  assert launch.choose(read, launch.RunOptions()).tensorflow == 1
+  read = program_files.read_program(
+    ["-c", f"import tensorflow as tf\ntf.function(f)\n{code}"]
+  )
+  assert launch.choose(read, launch.RunOptions()).tensorflow == 2
+  for other in ("call('hidden.py')", "import_module(name)", "'plain.sub.py'"):
+    read = program_files.read_program(["-c", other])
+    assert launch.choose(read, launch.RunOptions()).decision is None, other
 
 
 def test_an_installed_program_is_read(project, monkeypatch):

@@ -87,6 +87,28 @@ def test_modules_and_names_are_taken_back():
     importlib.import_module(module)
 
 
+def test_the_package_that_tensorflow_was_in():
+  tensorflow = importlib.import_module("tensorflow")
+  with tfl.installed():
+    for name, public in (
+      ("tensorflow_core", "tensorflow"),
+      ("tensorflow_core.python.framework.ops", None),
+      ("tensorflow_core._api.v1.compat.v1", "tensorflow.compat.v1"),
+      ("tensorflow_core._api.v2.math", "tensorflow.math"),
+      ("tensorflow._api.v1.train", "tensorflow.train"),
+      ("tensorflow_core.contrib.seq2seq", "tensorflow.contrib.seq2seq"),
+    ):
+      public = public or name.replace("_core", "")
+      module = importlib.import_module(name)
+      assert module is importlib.import_module(public), name
+    with pytest.raises(ModuleNotFoundError, match="no_such"):
+      importlib.import_module("tensorflow_core.no_such")
+  assert sys.modules["tensorflow"] is tensorflow
+  with pytest.raises(ModuleNotFoundError):
+    importlib.import_module("tensorflow_core")
+  assert not hasattr(importlib.import_module("tensorflow._api"), "v1")
+
+
 def test_what_is_gone_is_said_to_be():
   with tfl.installed():
     with pytest.raises(ImportError, match=r"tf\.lite"):

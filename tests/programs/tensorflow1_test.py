@@ -199,6 +199,14 @@ def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):
   assert out.splitlines() == [f"{module} 0" for module in modules]
 
 
+def test_says_that_tensorflow_was_not_seen(tmp_path):
+  """Checks a program that imports a module whose name it is given."""
+  program(tmp_path, "import tensorflow as tf\n", "hidden.py")
+  text = "import importlib, sys\nimportlib.import_module(sys.argv[1])\n"
+  _, _, err = run(program(tmp_path, text), "hidden", cwd=tmp_path)
+  assert "it is TensorFlow 2; --tf1 if the program is older" in err
+
+
 def test_tensorflow_2_is_left_as_it_is(tmp_path):
   text = """
 import tf_compat_lossscale.gradients  # Imports TensorFlow.

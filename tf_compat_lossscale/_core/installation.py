@@ -34,15 +34,18 @@ def find_spec(
   Args:
     name: The module's dotted name.
     path: The folders to search; by default `sys.path`.
+
+  Returns:
+    The spec, whose name is the last part of `name`.
   """
-  first, *rest = name.split(".")
-  spec = importlib.machinery.PathFinder.find_spec(first, path)
-  for part in rest:
-    folders = spec.submodule_search_locations if spec is not None else None
-    if folders is None:
+  folders, spec = path, None
+  for i, part in enumerate(name.split(".")):
+    if i and folders is None:
       return None
-    first = f"{first}.{part}"
-    spec = importlib.machinery.PathFinder.find_spec(first, folders)
+    # Of `a.b`, "b" is asked for: the finder would look for "a", imported, if a
+    # folder has no `__init__.py`.
+    spec = importlib.machinery.PathFinder.find_spec(part, folders)
+    folders = spec.submodule_search_locations if spec is not None else None
   return spec
 
 

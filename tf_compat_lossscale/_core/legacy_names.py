@@ -176,10 +176,26 @@ NOTES = {
 _TENSORFLOW = re.compile(
   r"tensorflow(?:\._api\.v2)?((?:\.compat\.v[12])*)(?:\.(.+))?"
 )
+_ROOT = "tensorflow"
+# Folders in which 1.15 to 2.1 had TensorFlow itself and its public modules.
+_FOLDERS = re.compile(r"tensorflow(_core(\._api\.v[12])?|\._api\.v1)(?=\.|$)")
 _KERAS = re.compile(
   r"(?:tf_)?keras\.(?:(?:api\.(_v[12])|_tf_keras)\.keras\.)?"
   r"(mixed_precision(?:\..+)?)"
 )
+
+
+@functools.lru_cache(1 << 16)
+def leave_folders(name: str) -> str:
+  """Returns the public name of what a name calls by its place in the files.
+
+  Editors imported names of TensorFlow 1.15 to 2.1 from the package that had
+  them, `tensorflow_core`. Other names come back as they are.
+
+  Args:
+    name: A full name, such as "tensorflow_core._api.v1.train".
+  """
+  return _FOLDERS.sub("tensorflow", name, 1) if name[:10] == _ROOT else name
 
 
 @functools.lru_cache(1 << 16)

@@ -50,16 +50,16 @@ class UndoLog:
 
     The import system is about to set it in `sys.modules` and in its parent. A
     parent that was itself supplied keeps its children: `undo` removes only that
-    parent, and a program that holds the parent may go on using them.
+    parent, and a program that holds the parent may go on using them. But a
+    module that has another name of its own is in use elsewhere.
 
     Returns:
       `module`.
     """
     parent, _, last = name.rpartition(".")
-    if parent in sys.modules and all(
-      each != parent for each, _ in self._supplied
-    ):
-      self._note(sys.modules[parent], last, module)
+    owner = sys.modules.get(parent)
+    if owner and (owner.__name__ != parent or not self.has_supplied(parent)):
+      self._note(owner, last, module)
     self._supplied.append((name, module))
     return module
 

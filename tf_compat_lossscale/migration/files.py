@@ -37,7 +37,7 @@ STAYS = (
 _PLAIN = re.compile(rf"tensorflow($|\.(?!({'|'.join(STAYS)})\b))")
 _START_CALLS = re.compile("|".join(START_CALLS))
 _TENSORFLOW_MODULE = re.compile(rf"tensorflow(\.|$)|{PACKAGE}\.keras\b")
-_LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
+_LOADS_TENSORFLOW = re.compile(r"(tensorflow(_core)?|keras)(\.|$)")
 # A name over several lines, in parentheses, may have comments in it.
 _COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

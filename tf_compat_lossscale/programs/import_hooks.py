@@ -17,10 +17,11 @@ from tf_compat_lossscale._core import which_keras
 
 # Our loaders have no base class, for which types would ask.
 _Spec: Any = importlib.machinery.ModuleSpec
-# Public modules of this package that import TensorFlow. The names of the
-# packages `keras` and `checkpoint` load at first use.
+# What TensorFlow was in, and public modules of this package that import it. The
+# names of the packages `keras` and `checkpoint` load at first use.
 _NEEDS_TENSORFLOW = re.compile(
-  r"tf_compat_lossscale\.(?!_|cli|migration|programs|(keras|checkpoint)$)"
+  r"tensorflow_core\b"
+  r"|tf_compat_lossscale\.(?!_|cli|migration|programs|(keras|checkpoint)$)"
 )
 # The modules whose functions import a module by asking this one.
 _SYSTEM = (__name__, "importlib._bootstrap", "_frozen_importlib")

@@ -32,7 +32,7 @@ _KERAS_2 = f"{_OURS}.keras._keras2"
 
 # The packages whose modules may lack names, or modules below them.
 _WATCHED = re.compile(
-  rf"(tensorflow|keras|{'|'.join(missing_names.COMPANIONS)})(\.|$)"
+  rf"(tensorflow(_core)?|keras|{'|'.join(missing_names.COMPANIONS)})(\.|$)"
 )
 # The modules of TensorFlow's public namespaces that the table has.
 _PUBLIC = [
@@ -97,6 +97,9 @@ class _Installer(import_hooks.ImportWatcher):
         self._fill(name, module)
 
   def replace_module(self, name: str) -> types.ModuleType | None:
+    public = table.leave_folders(name)
+    if public != name:
+      return self._log.supply(name, importlib.import_module(public))
     # A module that stands for an old one may lead other finders to files of its
     # own, which would be loaded a second time.
     if not self._log.has_supplied(name.rpartition(".")[0]):

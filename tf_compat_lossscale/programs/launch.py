@@ -209,6 +209,16 @@ def decide_in_process() -> None:
     os.environ.update(_decide_environment(program, RunOptions(), quiet))
 
 
+def say_undecided() -> None:
+  """Says that TensorFlow is imported, though no file that was read does so."""
+  if os.environ.get(legacy_names.QUIET) != "1":
+    print(
+      "tf-lossscale: no file that run has read uses TensorFlow, and now it is "
+      "imported: it is TensorFlow 2; --tf1 if the program is older",
+      file=sys.stderr,
+    )
+
+
 def _decide_environment(
   program: Sequence[str], options: RunOptions, quiet: bool
 ) -> dict[str, str]:

@@ -2,22 +2,26 @@
 """Reads the files of a program: those that start it, and what they import.
 
 `train.py` and `-m package.train` name one file. For runners of tests, debuggers
-and profilers, such as `-m pytest tests/`, the files and folders among the words
-count. Of the modules that a file imports, the program's own are read: those
-beside it, in the working folder and in PYTHONPATH.
+and profilers, such as `-m pytest tests/`, the files, folders and modules among
+the words count. Of the modules that a file imports, the program's own are read:
+those beside it, in the working folder and in PYTHONPATH. After all these come
+modules that strings name, because programs import such by `importlib`.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
+import glob
 import os
 import re
 import sys
 import sysconfig
+from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import installation
@@ -29,6 +33,10 @@ _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]*)")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own.
 # Files of tests, of which folders may have many others.
 _TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
+_FINDS_TESTS = ("pytest", "unittest")  # In the working folder, if told of none.
+# A text that may name a module, or with a dot at its end a package's modules.
+_MODULE = re.compile(r"[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*\.?")
+_IMPORTERS = ("__import__", "import_module")
 
 
 class Program(NamedTuple):
@@ -36,7 +44,8 @@ class Program(NamedTuple):
 
   Attributes:
     levels: The sources that start the program; then those that these import,
-      and so on, up to three levels of imports.
+      and so on, up to three levels of imports. Then those that strings in all
+      these name, and in the same way what those import.
     packages: The installed packages that are the program's own.
     error: Why there are no levels, if there are none.
   """
@@ -90,7 +99,13 @@ def read_program(words: Sequence[str]) -> Program:
       own.append(name)
       search.append(os.path.dirname(folder))
   error = errors[-1] if errors else ""
-  return Program(_read_levels(first, search, own), own, error)
+  levels = _read_levels(first, search, own)
+  known = [source for level in levels for source in level]
+  named = {path for each in known for path in _find_named(each, search)}
+  named -= {os.path.abspath(source.path) for source in known}
+  named = {path for path in named if _is_own(path, own)}
+  others = _read_levels(_read_all(sorted(named), []), search, own)
+  return Program([*levels, *others], own, error)
 
 
 @functools.cache
@@ -158,6 +173,22 @@ def _find_module(
           yield path
 
 
+def _find_named(
+  source: sources.SourceFile, search: Sequence[str]
+) -> Iterator[str]:
+  """Yields the program's files that strings in a source name."""
+  constants = [str(node.value) for node in source.list_nodes(ast.Constant)]
+  texts = {text for text in constants if "." in text and text[-3:] != ".py"}
+  for call in source.list_nodes(ast.Call):
+    function: Any = call.func
+    if getattr(function, "attr", getattr(function, "id", "")) in _IMPORTERS:
+      texts |= {str(getattr(each, "value", "")) for each in call.args[:1]}
+  for text in filter(_MODULE.fullmatch, texts):
+    yield from _find_module(text.rstrip("."), source.path, search)
+    for folder in search if text[-1] == "." else ():
+      yield from glob.iglob(os.path.join(folder, *text.split("."), "*.py"))
+
+
 def _find_of_module(
   name: str, words: Sequence[str], search: list[str]
 ) -> list[str]:
@@ -167,9 +198,23 @@ def _find_of_module(
   """
   if path := _find_start(name.removesuffix(".__main__"), search):
     return [path]
-  places = [os.path.abspath(word.partition("::")[0]) for word in words]
+  places = [_find_place(word.partition("::")[0], search) for word in words]
   named = [file for place in places for file in _list_files(place)]
+  if not named and name in _FINDS_TESTS:
+    named = [*_list_files(os.getcwd())]
   return named or [*filter(None, [_find_start(name, sys.path)])]
+
+
+def _find_place(word: str, search: Sequence[str]) -> str:
+  """Returns the path that a word may mean: `a/b`, module `a.b`, `a.b.Class`."""
+  module = word if _MODULE.fullmatch(word) and not os.path.exists(word) else ""
+  while module:
+    spec = installation.find_spec(module, search)
+    if spec is not None:
+      folders = spec.submodule_search_locations or [str(spec.origin)]
+      return next(iter(folders))
+    module = module.rpartition(".")[0]
+  return os.path.abspath(word)
 
 
 def _list_files(place: str) -> Iterator[str]:

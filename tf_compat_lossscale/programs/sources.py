@@ -27,6 +27,8 @@ from typing import NamedTuple
 from typing import TypeVar
 import warnings
 
+from tf_compat_lossscale._core import legacy_names
+
 _Node = TypeVar("_Node", bound=ast.AST)
 # A function that returns the full name of `a` in `a.b.c`.
 _Find = Callable[[ast.Name], str | None]
@@ -49,7 +51,7 @@ class Use(NamedTuple):
   Attributes:
     name: The full name, such as "tensorflow.compat.v1.Session" for `tf.Session`
       after `import tensorflow.compat.v1 as tf`. The name of a relative import
-      begins with dots.
+      begins with dots. What is written as `tensorflow_core` is "tensorflow".
     node: The node: for imports the `ast.alias` (of `*`, the `ast.ImportFrom`),
       else the whole `a.b.c`, the call of `getattr`, or the string.
     form: "import" (`import a.b`), "from" (`from a import b`), "star" (`from a
@@ -279,18 +281,20 @@ def _collect_import(
   """Adds the names that an import statement names, and binds them."""
   if isinstance(node, ast.Import):
     for alias in node.names:
-      source.modules.append(alias.name)
-      source.uses.append(Use(alias.name, alias, "import"))
+      name = legacy_names.leave_folders(alias.name)
+      source.modules.append(name)
+      source.uses.append(Use(name, alias, "import"))
       first = alias.name.partition(".")[0]
-      scope.bind(alias.asname or first, alias.name if alias.asname else first)
+      bound = name if alias.asname else legacy_names.leave_folders(first)
+      scope.bind(alias.asname or first, bound)
     return
-  module = "." * node.level + (node.module or "")
+  module = "." * node.level + legacy_names.leave_folders(node.module or "")
   source.modules.append(module)
   for alias in node.names:
     if alias.name == "*":
       source.uses.append(Use(module, node, "star"))
       continue
-    full = join(module, alias.name)
+    full = legacy_names.leave_folders(join(module, alias.name))
     source.modules.append(full)
     source.uses.append(Use(full, alias, "from"))
     scope.bind(alias.asname or alias.name, full)
@@ -319,7 +323,8 @@ def _collect_expressions(
       is_read = isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
       if is_read or names:
         form = "expression" if is_read else "store"
-        source.uses.append(Use(".".join([full, *names]), node, form))
+        full = legacy_names.leave_folders(".".join([full, *names]))
+        source.uses.append(Use(full, node, form))
     elif isinstance(node, ast.Attribute):
       source.unknown.append(node)
 

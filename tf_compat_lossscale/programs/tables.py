@@ -520,6 +520,9 @@ slim.python.slim = tf_slim
 KERAS.add(
   PRIVATE_KERAS,
   """
+api api._v1 api._v2
+  tf: keras
+api.keras api._v1.keras api._v2.keras = keras2
 engine engine.topology
   keras2.engine.base_layer: *
   keras2.engine.input_layer: *

@@ -46,6 +46,8 @@ def _start():
       # type: (types.ModuleType) -> None
       from tf_compat_lossscale.programs import tensorflow1
 
+      if mode == "auto":
+        launch.say_undecided()
       optimizers = os.environ.get("TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS")
       folder = os.environ.get("TF_COMPAT_LOSSSCALE_WATCH")
       tensorflow1.prepare(tensorflow, mode == "tf1", optimizers, folder)
