@@ -14,7 +14,7 @@ from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration.rewrites import legacy_uses
+from tf_compat_lossscale.migration import legacy_uses
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import tensorflow_names

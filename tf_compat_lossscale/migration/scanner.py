@@ -20,7 +20,7 @@ import re
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import installation
-from tf_compat_lossscale.migration import calls
+from tf_compat_lossscale.migration import batch
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import editing
 from tf_compat_lossscale.migration import files as files_lib
@@ -165,7 +165,7 @@ def _check(
 
   release = options.target or installation.find_release()
   arguments = graph, release, options.tensorflow, options.nvidia_switch
-  call = calls.Call(files, *arguments)
+  call = batch.Batch(files, *arguments)
   found = {file.path: _find(file, options) for file in files}
   listed = tuple(itertools.chain.from_iterable(found.values()))
   report = findings_lib.ScanReport(
@@ -186,7 +186,7 @@ def _check(
     if not edited:
       break
     now |= edited
-    calls.Call(list(now.values()), *arguments, call.decisions)
+    batch.Batch(list(now.values()), *arguments, call.decisions)
     left = {path: _find(now[path], options) for path in left}
   changes = []
   for file in files:

@@ -178,7 +178,7 @@ def allow_depth() -> Iterator[None]:
 
 def find_dotted_name(node: ast.AST) -> str | None:
   """Returns `a.b.c` as it is written; None for other expressions."""
-  root, names = _split(node)
+  root, names = split(node)
   return ".".join([root.id, *names]) if isinstance(root, ast.Name) else None
 
 
@@ -235,7 +235,7 @@ def _collect(source: SourceFile) -> None:
   nodes: list[ast.AST] = [*source.tree.body]
   waiting = [(_Scope(source.tree, None), nodes)]
   for scope, nodes in waiting:  # The list grows meanwhile.
-    # Expressions, each as `_split` divides it.
+    # Expressions, each as `split` divides it.
     found: list[tuple[ast.expr, ast.AST, list[str]]] = []
     for node in nodes:  # This list, too.
       if isinstance(node, ast.Name):
@@ -243,7 +243,7 @@ def _collect(source: SourceFile) -> None:
           scope.bind(node.id)
         found.append((node, node, []))
       elif isinstance(node, ast.Attribute):
-        root, names = _split(node)
+        root, names = split(node)
         found.append((node, root, names))
         if not isinstance(root, ast.Name):
           nodes.append(root)
@@ -359,7 +359,7 @@ def _enter(scope: _Scope) -> tuple[list[ast.AST], list[ast.AST]]:
   return [*filter(None, outside)], [*node.body]
 
 
-def _split(node: ast.AST) -> tuple[ast.AST, list[str]]:
+def split(node: ast.AST) -> tuple[ast.AST, list[str]]:
   """Returns the root `a` of `a.b.c`, and the names after it."""
   names: list[str] = []
   while isinstance(node, ast.Attribute):
@@ -370,7 +370,7 @@ def _split(node: ast.AST) -> tuple[ast.AST, list[str]]:
 
 def _resolve(node: ast.AST, find: _Find) -> str | None:
   """Returns the full name of an expression, or None."""
-  root, names = _split(node)
+  root, names = split(node)
   full = _resolve_root(root, find)
   return full and ".".join([full, *names])
 

@@ -17,9 +17,9 @@ from typing import TypeAlias
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import imports
+from tf_compat_lossscale.migration import legacy_uses
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration.rewrites import imports
-from tf_compat_lossscale.migration.rewrites import legacy_uses
 
 _PACKAGE = "tf_compat_lossscale"
 _Pair: TypeAlias = tuple[ast.alias, legacy_uses.LegacyUse]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration.rewrites import imports
 from tf_compat_lossscale.programs import old_libraries
 from tf_compat_lossscale.programs import sources
 

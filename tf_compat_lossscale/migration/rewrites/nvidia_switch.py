@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration.rewrites import imports
 
 _NOTE = (
   "NVIDIA's TensorFlow 1 obeyed this environment variable; tf-lossscale run "

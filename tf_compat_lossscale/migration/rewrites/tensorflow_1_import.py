@@ -18,8 +18,8 @@ from typing import TypeAlias
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration.rewrites import imports
 
 _V1 = "tensorflow.compat.v1"
 # The place, the name, the message and the edits of a finding.

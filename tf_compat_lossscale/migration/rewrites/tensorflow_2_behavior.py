@@ -17,8 +17,8 @@ import re
 
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration.rewrites import imports
 
 _V1 = "tensorflow.compat.v1"
 _CALL = "disable_v2_behavior()"

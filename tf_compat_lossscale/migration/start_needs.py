@@ -20,6 +20,7 @@ from tf_compat_lossscale.programs import sources
 
 _NEVER = ("setup.py", "__init__.py", "conftest.py")
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
+_GRAPH_CALLS = ("disable_v2_behavior", "disable_eager_execution")
 _BLOCKS = (ast.For, ast.While, ast.With)
 # A fact about a file -> what tells it in the file's names, one a line.
 _FACTS = {
@@ -95,47 +96,63 @@ def find_needs(
     nvidia_switch: Whether NVIDIA's variables are on in all programs.
   """
   facts = set[str]().union(*(traits.facts for traits in read.values()))
-  lacks = [name for traits in read.values() for name in traits.lacks]
-  switches = ["--nvidia-switch"] if nvidia_switch else []
-  switches += [traits.switch for traits in read.values() if traits.switch]
   done = {
     name
     for file in read
     for name, is_always in file.calls.items()
     if is_always or file is start
   }
-  means_1 = [file for file in read if file.tensorflow == 1]
-  was_graph = any(
-    not f.context.decision.stays_eager
-    or (f.imports_package and f.has_names_of_compat_v1)
-    for f in means_1
-  )
-  if start is None:
-    was_graph |= "graph" in facts
-  elif start.tensorflow is not None:
-    means_1 = [start] if start.tensorflow == 1 else []
-    was_graph = bool(means_1) and not start.context.decision.stays_eager
+  is_1 = _means_1(read, start)
   asks = "asks" in facts or (start is None and "migrated" in facts)
-  keras_2 = "keras 2" in facts or ("keras" in facts and (bool(means_1) or asks))
+  keras_2 = "keras 2" in facts or ("keras" in facts and (is_1 or asks))
+  chosen = "chooses" in facts or "use_keras_2" in done
+  lacks = [name for traits in read.values() for name in traits.lacks]
   if keras_2 and "import keras" in facts:
     lacks.append("keras")
-  chosen = "chooses" in facts or "use_keras_2" in done
   # Who ports a program by hand has today's optimizers in mind.
   is_ported = "legacy" not in facts and (
     chosen or (start is not None and start.imports_package)
   )
-  installs = "install" in done
-  return contexts.Needs(
-    was_graph
-    and done.isdisjoint(("disable_v2_behavior", "disable_eager_execution")),
-    keras_2 and not chosen,
-    () if installs else tuple(dict.fromkeys(lacks)),
-    keras_2 and "optimizers" in facts and not (installs or is_ported),
-    switches[0]
-    if switches and means_1 and "honor_environment" not in done
-    else "",
-    keras_2 or chosen,
+  switches = ["--nvidia-switch"] if nvidia_switch else []
+  switches += [traits.switch for traits in read.values() if traits.switch]
+  needs = contexts.Needs(
+    disables=_was_graph(read, start, facts) and done.isdisjoint(_GRAPH_CALLS),
+    keras_2=keras_2 and not chosen,
+    uses_keras_2=keras_2 or chosen,
   )
+  if "install" not in done:
+    has_old = keras_2 and "optimizers" in facts and not is_ported
+    restored = tuple(dict.fromkeys(lacks))
+    needs = needs._replace(restored=restored, optimizers=has_old)
+  if is_1 and switches and "honor_environment" not in done:
+    needs = needs._replace(switch=switches[0])
+  return needs
+
+
+def _means_1(
+  read: Mapping[files_lib.File, Traits], start: files_lib.File | None
+) -> bool:
+  """Returns whether a program means TensorFlow 1."""
+  if start is not None and start.tensorflow is not None:
+    return start.tensorflow == 1
+  return any(file.tensorflow == 1 for file in read)
+
+
+def _was_graph(
+  read: Mapping[files_lib.File, Traits],
+  start: files_lib.File | None,
+  facts: set[str],
+) -> bool:
+  """Returns whether a program ran with TensorFlow 2's behavior off."""
+  if start is not None and start.tensorflow is not None:
+    return start.tensorflow == 1 and not start.context.decision.stays_eager
+  was_graph = any(
+    not file.context.decision.stays_eager
+    or (file.imports_package and file.has_names_of_compat_v1)
+    for file in read
+    if file.tensorflow == 1
+  )
+  return was_graph or (start is None and "graph" in facts)
 
 
 def starts_program(file: files_lib.File, paths: Collection[str]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from collections.abc import Sequence
 import re
 from typing import Any
 from typing import NamedTuple
@@ -79,36 +78,29 @@ class LegacyUse(NamedTuple):
 
 def find_legacy_uses(source: sources.SourceFile) -> Iterator[LegacyUse]:
   """Yields the legacy names in a source."""
-  stars, modules = list[str](), list[sources.Use]()
   for use in source.uses:
-    if not _WORDS.match(use.name):
-      if use.form == "star" and use.name.startswith("tensorflow"):
-        stars.append(use.name)
-      elif use.form == "expression" and not use.name.startswith("tensorflow"):
-        yield from _find_in_unknown(use.name, use.node)
-    elif use.form in ("expression", "getattr") and _is_bare(use.name):
-      if not isinstance(use.node, ast.Name):
-        modules.append(use)
-    elif use.form == "expression":
+    yield from _find_in_use(source, use)
+  yield from _find_modules(source)
+  yield from _find_behind_objects(source)
+  yield from _find_in_code(source)
+
+
+def _find_in_use(
+  source: sources.SourceFile, use: sources.Use
+) -> Iterator[LegacyUse]:
+  """Yields the legacy name that a use is or begins with, if there is one."""
+  name, node, form = use
+  if form == "expression" and not name.startswith("tensorflow"):
+    yield from _find_in_unknown(name, node)
+  elif form == "store" or not _WORDS.match(name):
+    return
+  elif form == "expression":
+    if not _is_bare(name):
       yield from _find_in_expression(source, use)
-    elif use.form in ("star", "text"):
-      if _is_bare(use.name) or legacy_names.find_home(use.name):
-        yield LegacyUse(use.name, use.node, use.form)
-    elif use.form != "store" and legacy_names.find_home(use.name):
-      yield LegacyUse(use.name, use.node, use.form)
-  yield from _find_modules(source, modules)
-  for node in source.unknown:
-    root: ast.AST = node
-    names = list[str]()
-    while isinstance(root, ast.Attribute):
-      names.append(root.attr)
-      root = root.value
-    if isinstance(root, ast.Name) and not _LAST.isdisjoint(names):
-      name = ".".join([root.id, *reversed(names)])
-      for below in ["", *(f"{star}." for star in stars)]:
-        yield from _find_in_unknown(below + name, node)
-  if "eval" in source.text or "exec" in source.text:
-    yield from _find_in_code(source)
+  elif legacy_names.find_home(name) or (
+    form in ("star", "text") and _is_bare(name)
+  ):
+    yield LegacyUse(name, node, form)
 
 
 def _is_bare(name: str) -> bool:
@@ -126,39 +118,56 @@ def _find_in_expression(
     if not isinstance(node, ast.Attribute):
       return
     name, node = name.rpartition(".")[0], node.value
-  root: ast.AST = node
-  while isinstance(root, ast.Attribute):
-    root = root.value
-  bound = source.resolve(root)
+  bound = source.resolve(sources.split(node)[0])
   follows = bound is not None and legacy_names.find_home(bound)
   yield LegacyUse(name, node, "follows" if follows else "expression")
 
 
-def _find_modules(
-  source: sources.SourceFile, modules: Sequence[sources.Use]
-) -> Iterator[LegacyUse]:
+def _find_modules(source: sources.SourceFile) -> Iterator[LegacyUse]:
   """Yields modules as values, unless the source tells what becomes of them.
 
   That is so after `E = tf.train.experimental`, and in `getattr(tf.train,
   "experimental").LossScale`.
   """
-  told: list[ast.AST] = []
+  modules = [
+    use
+    for use in source.uses
+    if use.form in ("expression", "getattr")
+    and not isinstance(use.node, ast.Name)
+    and _WORDS.match(use.name)
+    and _is_bare(use.name)
+  ]
+  told = set[ast.AST]()
   if modules:
     for node in source.list_nodes(ast.Assign):
       if isinstance(node.targets[0], ast.Name):
-        told.append(node.value)
+        told.add(node.value)
     for use in source.uses:
-      root = use.node
-      if isinstance(root, ast.Call):  # `getattr(tf.train.experimental, "x")`
-        told.append(root.args[0])
-      while isinstance(root, ast.Attribute):
-        root = root.value
-      if root is not use.node:
-        told.append(root)
-  known = set(map(id, told))
+      if isinstance(use.node, ast.Call):
+        told.add(use.node.args[0])  # `getattr(tf.train.experimental, "x")`
+      root, names = sources.split(use.node)
+      if names:
+        told.add(root)
   for use in modules:
-    if id(use.node) not in known:
+    if use.node not in told:
       yield LegacyUse(use.name, use.node, "module")
+
+
+def _find_behind_objects(source: sources.SourceFile) -> Iterator[LegacyUse]:
+  """Yields the legacy names behind objects that are no module's name."""
+  stars = [
+    f"{use.name}."
+    for use in source.uses
+    if use.form == "star"
+    and use.name.startswith("tensorflow")
+    and not _WORDS.match(use.name)
+  ]
+  for node in source.unknown:
+    root, names = sources.split(node)
+    if isinstance(root, ast.Name) and not _LAST.isdisjoint(names):
+      for below in ["", *stars]:
+        name = below + ".".join([root.id, *names])
+        yield from _find_in_unknown(name, node)
 
 
 def _find_in_unknown(name: str, node: ast.AST) -> Iterator[LegacyUse]:
@@ -177,6 +186,8 @@ def _find_in_unknown(name: str, node: ast.AST) -> Iterator[LegacyUse]:
 
 def _find_in_code(source: sources.SourceFile) -> Iterator[LegacyUse]:
   """Yields the texts with a legacy name that `eval` and the like run."""
+  if "eval" not in source.text and "exec" not in source.text:
+    return
   for call in source.list_nodes(ast.Call):
     if sources.find_dotted_name(call.func) in _RUNS_TEXT and call.args:
       for node in ast.walk(call.args[0]):

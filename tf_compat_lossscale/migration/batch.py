@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what the files of a call of `scan` or `migrate` tell of each other.
+"""Finds what the files of a batch tell of each other.
+
+A batch is the files of one call of `scan` or `migrate`.
 
 The files are taken for the programs that their start files start: see
 `start_needs.starts_program`. A start file gets the calls that a program must
@@ -15,15 +17,15 @@ from collections.abc import Sequence
 import os
 
 from tf_compat_lossscale.migration import contexts
+from tf_compat_lossscale.migration import decisions as decisions_lib
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import import_graph
+from tf_compat_lossscale.migration import start_needs
 from tf_compat_lossscale.migration.rewrites import absent_names
-from tf_compat_lossscale.migration.rewrites import decisions as decisions_lib
-from tf_compat_lossscale.migration.rewrites import start_needs
 
 
-class Call:
-  """The files of a call. Each file gets its context.
+class Batch:
+  """The files of a batch. Each file gets its context.
 
   Attributes:
     decisions: Path -> the TensorFlow that the file means.
