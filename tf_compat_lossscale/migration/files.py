@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import functools
 import os
 import re
-from typing import Any
 
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
@@ -80,24 +79,21 @@ class File:
     return any(m.partition(".")[0] == PACKAGE for m in self.source.modules)
 
   @functools.cached_property
-  def fallbacks(self) -> set[ast.AST]:
-    """The nodes of branches that run where there is no `tensorflow.compat.v1`.
+  def fallback_lines(self) -> set[int]:
+    """The lines that run where there is no `tensorflow.compat.v1`.
 
-    They are in the other branches of a `try` or an `if` that imports it.
+    They are the other branches of a `try` or an `if` that imports it.
     """
-    found = set[ast.AST]()
-    if _V1 not in self.source.modules:
-      return found
-    blocks: list[Any] = [*self.source.list_nodes(ast.Try, ast.If)]
-    for node in blocks:
-      branches = [node.body, node.orelse]
-      if isinstance(node, ast.Try):
-        branches = [node.body + node.orelse, *(x.body for x in node.handlers)]
-      nodes = [[y for x in branch for y in ast.walk(x)] for branch in branches]
-      has_v1 = [any(_V1 in list_modules(y) for y in each) for each in nodes]
-      if any(has_v1):
-        for each, has in zip(nodes, has_v1):
-          found |= set() if has else set(each)
+    imports = self.list_imports() if _V1 in self.source.modules else []
+    v1 = {node.lineno for node in imports if _V1 in list_modules(node)}
+    found = set[int]()
+    for node in self.source.list_nodes(ast.Try) if v1 else ():
+      handlers = [_list_lines(handler.body) for handler in node.handlers]
+      branches = [_list_lines(node.body) | _list_lines(node.orelse), *handlers]
+      found |= _leave_out(v1, branches)
+    for test in self.source.list_nodes(ast.If) if v1 else ():
+      branches = [_list_lines(test.body), _list_lines(test.orelse)]
+      found |= _leave_out(v1, branches)
     return found
 
   @property
@@ -109,7 +105,7 @@ class File:
     return _V1 in self.source.modules and not any(
       use.form in ("import", "from", "star")
       and _PLAIN.match(use.name)
-      and use.node not in self.fallbacks
+      and use.line not in self.fallback_lines
       for use in self.source.uses
     )
 
@@ -148,12 +144,13 @@ class File:
   @functools.cached_property
   def main_lines(self) -> set[int]:
     """The lines that run only if the file is `__main__`."""
-    return {
-      line
-      for statement in self.source.tree.body
-      if isinstance(statement, ast.If) and _asks_for_main(statement.test)
-      for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
-    }
+    return _list_lines(
+      [
+        statement
+        for statement in self.source.tree.body
+        if isinstance(statement, ast.If) and _asks_for_main(statement.test)
+      ]
+    )
 
   @functools.cached_property
   def absences(self) -> list[tuple[sources.Use, missing_names.Absence]]:
@@ -348,6 +345,21 @@ def _list_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     for handler in getattr(statement, "handlers", ()):
       found += _list_statements(handler.body)
   return found
+
+
+def _list_lines(body: Sequence[ast.stmt]) -> set[int]:
+  return {
+    line
+    for statement in body
+    for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
+  }
+
+
+def _leave_out(wanted: set[int], branches: Sequence[set[int]]) -> set[int]:
+  """Returns the lines of the branches that have no wanted line, if one has."""
+  if all(map(wanted.isdisjoint, branches)):
+    return set()
+  return set[int]().union(*filter(wanted.isdisjoint, branches))
 
 
 def list_modules(node: ast.AST) -> list[str]:

@@ -33,11 +33,13 @@ from tf_compat_lossscale.programs import sources
 # Edits that overlap are made one after the other.
 _MANY_ROUNDS = 8
 # What a file has that uses TensorFlow; and one that uses a loss scale.
-_USES = re.compile(
-  r"tensorflow|tf_compat_lossscale|TF_ENABLE_AUTO|\.experimental\.|mixed_prec"
+_USES = (
+  *("tensorflow", "tf_compat_lossscale", "TF_ENABLE_AUTO", ".experimental."),
+  "mixed_prec",
 )
-_MATTERS = re.compile(
-  r"LossScale|loss_scale|mixed_precision|tf_compat_lossscale|TF_ENABLE_AUTO"
+_MATTERS = (
+  *("LossScale", "loss_scale", "mixed_precision", "tf_compat_lossscale"),
+  "TF_ENABLE_AUTO",
 )
 # What Python 3 says of code that Python 2 allows.
 _PYTHON_2 = re.compile(
@@ -220,19 +222,23 @@ def _parse_related(
   parsed: dict[str, files_lib.File | None] = {}
   uses = options.nvidia_switch
   for path, text in texts.items():
-    if _MATTERS.search(text):
+    if _has(text, _MATTERS):
       file = parsed[path] = _parse(read[path], errors)
       uses = uses or (file is not None and file.uses_loss_scaling)
   if not uses:
     return None, []
   graph = import_graph.ImportGraph(texts)
-  using = [path for path, text in texts.items() if _USES.search(text)]
+  using = [path for path, text in texts.items() if _has(text, _USES)]
   wanted = graph.find_above(using) | graph.find_below(using)
   for path in texts:
     if path in wanted and path not in parsed:
       parsed[path] = _parse(read[path], errors)
   files = [file for path in texts if (file := parsed.get(path))]
   return graph, files
+
+
+def _has(text: str, words: Sequence[str]) -> bool:
+  return any(word in text for word in words)
 
 
 def _parse(

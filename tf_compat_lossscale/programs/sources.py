@@ -13,10 +13,12 @@ is not TensorFlow. Nothing is imported or run.
 from __future__ import annotations
 
 import ast
+import collections
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import functools
 import operator
 import os
 import re
@@ -38,7 +40,14 @@ _MODULE_IN_TEXT = re.compile(r"tensorflow(\.[a-zA-Z_]\w*)+")
 _QUESTIONS = ("getattr", "hasattr")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# The fields of nodes that hold no node with a place in the text.
+_NO_NODES = (
+  *("arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind"),
+  *("kwd_attrs", "level", "module", "name", "op", "ops", "rest", "simple"),
+  *("type_comment", "type_ignores"),
+)
 _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
+_BINDING = (ast.Assign, ast.Import, ast.ImportFrom)
 
 
 class SourceError(Exception):
@@ -97,8 +106,10 @@ class SourceFile:
       `self.opt.get_slot`; the whole chains, in the order of lines.
     modules: The dotted names that imports name; relative ones begin with dots.
       Of `from a import b` they are "a" and "a.b", which may be a module, too.
-    nodes: The nodes of the tree. Of `a.b.c`, the whole; the root if it is no
-      name.
+    nodes: Class -> the nodes of the tree. Of `a.b.c`, the whole; the root if it
+      is no name.
+    asked: The lines that `which_tensorflow.find_asked_lines` found; None if it
+      was not called.
   """
 
   path: str
@@ -107,7 +118,10 @@ class SourceFile:
   uses: list[Use] = dataclasses.field(default_factory=list)
   unknown: list[ast.Attribute] = dataclasses.field(default_factory=list)
   modules: list[str] = dataclasses.field(default_factory=list)
-  nodes: list[ast.AST] = dataclasses.field(default_factory=list)
+  nodes: dict[type, list[Any]] = dataclasses.field(
+    default_factory=lambda: collections.defaultdict(list)
+  )
+  asked: set[int] | None = None
   _full: dict[ast.AST, str | None] = dataclasses.field(default_factory=dict)
 
   def resolve(self, node: ast.AST | None) -> str | None:
@@ -123,7 +137,7 @@ class SourceFile:
 
   def list_nodes(self, *kinds: type[_Node]) -> list[_Node]:
     """Returns the nodes of some classes."""
-    return [node for node in self.nodes if isinstance(node, kinds)]
+    return [node for kind in kinds for node in self.nodes.get(kind, ())]
 
 
 def read(path: str) -> SourceFile:
@@ -232,47 +246,82 @@ def _collect(source: SourceFile) -> None:
   A scope is read whole before the scopes inside it, because a function may use
   what its module binds below it.
   """
-  nodes: list[ast.AST] = [*source.tree.body]
+  nodes: list[Any] = [*source.tree.body]
   waiting = [(_Scope(source.tree, None), nodes)]
   for scope, nodes in waiting:  # The list grows meanwhile.
     # Expressions, each as `split` divides it.
     found: list[tuple[ast.expr, ast.AST, list[str]]] = []
     for node in nodes:  # This list, too.
-      if isinstance(node, ast.Name):
-        if not isinstance(node.ctx, ast.Load):
+      kind = type(node)  # Most of the time goes here.
+      source.nodes[kind].append(node)
+      if kind is ast.Name:
+        if type(node.ctx) is not ast.Load:
           scope.bind(node.id)
         found.append((node, node, []))
-      elif isinstance(node, ast.Attribute):
+      elif kind is ast.Attribute:
         root, names = split(node)
         found.append((node, root, names))
-        if not isinstance(root, ast.Name):
+        if type(root) is not ast.Name:
           nodes.append(root)
-      elif isinstance(node, ast.Constant):
-        text = node.value
-        if isinstance(text, str) and _MODULE_IN_TEXT.fullmatch(text):
-          source.uses.append(Use(text, node, "text"))
-      elif isinstance(node, _SCOPES):
+      elif kind is ast.Constant:
+        _collect_text(source, node)
+      elif kind in _SCOPES:
         inner = _Scope(node, scope)
         outside, inside = _enter(inner)
         nodes += outside
         waiting.append((inner, inside))
       else:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-          _collect_import(source, scope, node)
-        elif isinstance(node, ast.Assign):
-          if isinstance(node.targets[0], ast.Name):
-            scope.bind(node.targets[0].id, node.value)
-        elif (
-          isinstance(node, ast.Call)
-          and getattr(node.func, "id", "") in _QUESTIONS
-        ):
-          found.append((node, node, []))
-        nodes += ast.iter_child_nodes(node)
-    source.nodes += nodes
+        if kind is ast.Call:
+          if getattr(node.func, "id", "") in _QUESTIONS:
+            found.append((node, node, []))
+        elif kind in _BINDING:
+          _bind(source, scope, node)
+        nodes += _list_children(node)
     _collect_expressions(source, scope, found)
   place = operator.attrgetter("node.lineno", "node.col_offset")
   source.uses.sort(key=place)
   source.unknown.sort(key=operator.attrgetter("lineno", "col_offset"))
+
+
+def _list_children(node: ast.AST) -> list[ast.AST]:
+  """Returns the nodes below a node; `ast.iter_child_nodes` takes more time.
+
+  Those that stand for no text, such as operators, are left out.
+  """
+  found: list[ast.AST] = []
+  for name in _list_fields(type(node)):  # type: ignore[arg-type]
+    value = getattr(node, name, None)
+    if value.__class__ is list:
+      found += filter(None, value)  # `{**a}` has no key.
+    elif value is not None:
+      found.append(value)
+  return found
+
+
+@functools.cache
+def _list_fields(kind: type[ast.AST]) -> tuple[str, ...]:
+  """Returns the fields of a class of nodes that may hold nodes."""
+  if issubclass(kind, (ast.Global, ast.Nonlocal)):
+    return ()
+  return tuple(name for name in kind._fields if name not in _NO_NODES)
+
+
+def _collect_text(source: SourceFile, node: ast.Constant) -> None:
+  text = node.value
+  if isinstance(text, str) and _MODULE_IN_TEXT.fullmatch(text):
+    source.uses.append(Use(text, node, "text"))
+
+
+def _bind(
+  source: SourceFile,
+  scope: _Scope,
+  node: ast.Assign | ast.Import | ast.ImportFrom,
+) -> None:
+  """Binds the names that a statement binds."""
+  if not isinstance(node, ast.Assign):
+    _collect_import(source, scope, node)
+  elif isinstance(node.targets[0], ast.Name):
+    scope.bind(node.targets[0].id, node.value)
 
 
 def _collect_import(

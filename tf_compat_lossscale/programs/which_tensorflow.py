@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
+import functools
 import os
 import re
 from typing import Any
@@ -192,6 +193,12 @@ def find_asked_lines(source: sources.SourceFile) -> set[int]:
   Such code is behind a test for a name or the version of TensorFlow, or in a
   `try` that expects TensorFlow to lack a module or a name.
   """
+  if source.asked is None:
+    source.asked = _find_asked_lines(source)
+  return source.asked
+
+
+def _find_asked_lines(source: sources.SourceFile) -> set[int]:
   asking: set[ast.AST] = {
     use.node
     for use in source.uses
@@ -199,7 +206,7 @@ def find_asked_lines(source: sources.SourceFile) -> set[int]:
     or (use.only_asks and use.name.startswith(_TENSORFLOW))
   }
   for word in source.list_nodes(ast.Name, ast.Attribute):
-    if _ASKING_WORDS.search(getattr(word, "attr", getattr(word, "id", ""))):
+    if _asks(getattr(word, "attr", getattr(word, "id", ""))):
       asking.add(word)
   nodes: list[Any] = [
     node
@@ -208,6 +215,11 @@ def find_asked_lines(source: sources.SourceFile) -> set[int]:
   ]
   nodes += [x for x in source.list_nodes(ast.Try) if _expects_other(source, x)]
   return {i for node in nodes for i in range(node.lineno, node.end_lineno + 1)}
+
+
+@functools.lru_cache(1 << 14)
+def _asks(word: str) -> bool:
+  return _ASKING_WORDS.search(word) is not None
 
 
 def _expects_other(source: sources.SourceFile, node: ast.Try) -> bool:

@@ -63,7 +63,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   legacy = {id(use.node) for use in file.legacy}
   for node in file.list_imports():
     found = []
-    if node in file.fallbacks:
+    if node.lineno in file.fallback_lines:
       continue
     if isinstance(node, ast.ImportFrom):
       found = _find_in_import_from(file, node, legacy)
