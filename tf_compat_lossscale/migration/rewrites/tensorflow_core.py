@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration.rewrites import imports
 
 
 @rules.rule(
