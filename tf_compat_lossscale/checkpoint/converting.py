@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import wrong_values
-from tf_compat_lossscale.checkpoint import places
+from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import weights
 from tf_compat_lossscale.checkpoint import writing
@@ -137,8 +137,7 @@ def convert(
       scale = arguments.check_scale("set_loss_scale", scale)
   except ValueError as error:
     raise CheckpointError(str(error)) from None
-  if mapping is not None:
-    places.check_mapping(mapping)
+  pairs.check(mapping)
   path = reading.check_path(destination)
   is_file = to in writing.FILES
   if is_file:

@@ -19,6 +19,7 @@ from tf_compat_lossscale._core.tf import optimizers as tf_optimizers
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as _objects
+from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import slots
 from tf_compat_lossscale.checkpoint.places import Place
@@ -65,10 +66,7 @@ class _EagerRestore:
     wishes: Wishes,
     learning_rate: float | None,
   ) -> None:
-    self._checkpoint, self._wishes = checkpoint, wishes
-    self._rate = learning_rate
-    self._sources = places.list_sources(checkpoint)
-    self._named = slots.NamedSlots(self._sources)
+    self._checkpoint, self._rate = checkpoint, learning_rate
     items = _objects.walk(objects)
     self._initial = _objects.find_initial_values(items)
     self._paths = {id(item): path for path, item in items}
@@ -81,12 +79,29 @@ class _EagerRestore:
       if isinstance(item, tf.compat.v1.train.Optimizer):
         *_, inner = optimizer_kinds.walk(item)
         self._v1[self._paths.get(id(inner), path)] = inner
-    known: set[int] = set()
+    made: list[Any] = []
     for optimizer in self._keras.values():
-      listed = optimizer_states.list_variables(optimizer)
-      known |= {id(variable) for _, variable in listed}
+      made += [v for _, v in optimizer_states.list_variables(optimizer)]
     for optimizer in self._v1.values():
-      known |= set(map(id, tf_optimizers.list_variables(optimizer)))
+      made += tf_optimizers.list_variables(optimizer)
+    known = set(map(id, made))
+    program = [*made, *(v for _, v in items if _objects.is_variable(v))]
+    own = map(places.get_name, program)
+    # Scopes are renamed here. Single names, which may be paths, come later.
+    mapping = dict(wishes.mapping)
+    sources = places.list_sources(checkpoint)
+    self._sources, anew, self._notes = pairs.rename(
+      checkpoint.prefix,
+      sources,
+      {h: mapping.pop(h) for h in wishes.mapping if pairs.is_scope(h)},
+      {n: places.make_place(n, v).spec for n, v in zip(own, program)},
+    )
+    news = {source.key: new for new, source in self._sources.items()}
+    for here, there in mapping.items():
+      if there in sources:
+        mapping[here] = news.get(sources[there].key, there)
+    self._wishes = dataclasses.replace(wishes, mapping=anew | mapping)
+    self._named = slots.NamedSlots(self._sources)
     self._places: list[Place] = []
     self._weights = {
       id(item): self._add(item, path)
@@ -114,7 +129,7 @@ class _EagerRestore:
       self._checkpoint,
       self._places,
       keys=self._checkpoint.specs,
-      notes=notes,
+      notes=[*self._notes, *notes],
     )
     for optimizer in self._keras.values():
       optimizer_states.count_products(optimizer)
@@ -280,7 +295,7 @@ class _EagerRestore:
     """Gives a place a tensor, unless the caller's mapping gives another."""
     mapped = self._get_mapped(place)
     if mapped != "":
-      key, why = mapped, matching.MAPPED
+      key, why = mapped, places.MAPPED
     source = self._sources.get(key or "")
     if source is None:
       return  # It is missing, or the mapping is wrong.

@@ -43,7 +43,6 @@ from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 _PARTIAL = "the checkpoint has a loss scale without its variable"
 _NOT_COUNTED = "that loss scale has no such count; it starts from 0"
-MAPPED = "the mapping says so"
 _SAME_ORDER = "same_order says so"
 _ONLY = "the only {} in the checkpoint"
 _ONLY_IN_SCOPE = "the only {} in its scope"
@@ -193,9 +192,11 @@ class _Matching:
       if key is None:
         self.initialize(name, _places.TO_NONE)
       elif self.depends_on_optimizers(key):  # It can be one variable's only.
-        self.pair(name, key, MAPPED)
+        self.pair(name, key, _places.MAPPED)
       else:
-        self.take(name, self.sources[key], "" if name == key else MAPPED)
+        self.take(
+          name, self.sources[key], "" if name == key else _places.MAPPED
+        )
     for scale in scales:
       if mapping.get(scale.names[0], "") is None:
         for name in _get_parts(scale).values():
@@ -204,7 +205,7 @@ class _Matching:
         keys = (mapping.get(name) or "" for name in scale.names)
         found = {theirs[key] for key in keys if key in theirs}
         only = found.pop() if len(found) == 1 else None
-        self.fill_scale(scale, only, MAPPED)
+        self.fill_scale(scale, only, _places.MAPPED)
 
   def depends_on_optimizers(self, key: str) -> bool:
     """Returns whether a name in the checkpoint depends on the optimizers."""

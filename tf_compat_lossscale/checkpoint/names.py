@@ -349,7 +349,9 @@ def sort_by_creation(names: Iterable[str]) -> list[str] | None:
   return [name for _, name in sorted(zip(keys, listed))]
 
 
-def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def find_slots(
+  names: Iterable[str], averages: bool = False
+) -> Iterator[tuple[str, str]]:
   """Yields each name that looks like a slot's, with its variable's name.
 
   The slot of `w` is called `w/Adam`. Within a variable scope `s`, the slot of
@@ -364,7 +366,9 @@ def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     part = _PART.fullmatch(head)
     whole = head.removesuffix(f"/part_{part[2]}").rstrip("/") if part else head
     begin = 0  # Of the variable's name, which is tried after each slash.
-    while begin < len(whole) and get_base(last) != AVERAGE:
+    if get_base(last) == AVERAGE and not averages:
+      continue
+    while begin < len(whole):
       if len(whole) - begin in lengths and whole[begin:] in known:
         yield name, whole[begin:]
         break

@@ -37,6 +37,7 @@ _COMPARED = 300  # The number of names that a name is compared with at most.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
 NO_COUNT = "the checkpoint's loss scale has no such variable"
+MAPPED = "the mapping says so"
 TO_NONE = "it is mapped to None"
 OTHER_API = "the same loss scale, of another API"
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
@@ -488,22 +489,6 @@ def make_error(
       "initializes it; missing='initialize' initializes all that is missing)"
     )
   return CheckpointError(f"{path}: {what}: {'; '.join(listed)}{advice}")
-
-
-def check_mapping(mapping: Mapping[str, str | None]) -> None:
-  """Raises an error if a mapping is no dict of names."""
-  wrong: Any = mapping
-  if isinstance(mapping, Mapping):
-    wrong = [
-      (here, there)
-      for here, there in mapping.items()
-      if not isinstance(here, str) or not isinstance(there, (str, type(None)))
-    ]
-  if wrong or not isinstance(mapping, Mapping):
-    raise CheckpointError(
-      "mapping must be a dict from a variable's name to its name in the "
-      f"checkpoint, or None, but is or has {wrong!r}"
-    )
 
 
 def show_mapping(pairs: Mapping[str, str | None]) -> str:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import dataclasses
 
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint.names import ScaleNames
 from tf_compat_lossscale.checkpoint.places import Source
@@ -67,18 +68,19 @@ class Renaming:
       CheckpointError: Two variables would have one name, or names do not tell
         which variable a name belongs to.
     """
-    self.path, self.mapping = checkpoint.prefix, mapping
+    self.path = checkpoint.prefix
     self.same_order = same_order
     self.api = _APIS.get(to, names.COMPAT)
     self.tensors = names.SCALE_TENSORS.get(self.api or "", {})
     self.is_v1 = to in ("saver", "contrib")
-    self.sources = places.list_sources(checkpoint)
+    self.sources, self.mapping, self.notes = pairs.rename(
+      self.path, places.list_sources(checkpoint), mapping
+    )
     self.result: dict[str, Source] = {}
     self.origins: dict[str, str] = {}
     self.undecided: list[Undecided] = []
-    self.notes: list[str] = []
     self.found = names.find_scales(
-      {n: s.spec for n, s in self.sources.items() if mapping.get(n) != n}
+      {n: s.spec for n, s in self.sources.items() if self.mapping.get(n) != n}
     )
     self.scales = [*self.found.known, *self.found.likely]
     self.is_new = False

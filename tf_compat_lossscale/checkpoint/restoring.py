@@ -26,6 +26,7 @@ from tf_compat_lossscale.checkpoint import eager
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as _objects
+from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import places as _places
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import slots
@@ -112,9 +113,7 @@ def restore(
     )
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
-  if mapping is not None:
-    _places.check_mapping(mapping)
-  wishes = Wishes(mapping or {}, missing, same_order, cast)
+  wishes = Wishes(pairs.check(mapping), missing, same_order, cast)
   if variables is None and session is None and objects is None:
     raise ValueError(
       "restore(None, …) needs the objects or the variables to restore, but got "
@@ -151,8 +150,8 @@ def restore(
           f"mapping names {place.name!r}, which {place.why} leaves out: take "
           "it out of the mapping, or restore more by `what`."
         )
-    match_by_name(session, checkpoint, places, wishes, learning_rate)
-    return fill_by_name(session, checkpoint, places)
+    notes = match_by_name(session, checkpoint, places, wishes, learning_rate)
+    return fill_by_name(session, checkpoint, places, notes)
 
   return reading.read_consistently(path, attempt)
 
@@ -219,33 +218,43 @@ def match_by_name(
   places: list[Place],
   wishes: Wishes,
   learning_rate: float | None = None,
-) -> None:
-  """Finds the tensor that each place is to get."""
+) -> list[str]:
+  """Finds the tensor that each place is to get; returns notes."""
   order: list[str] = []
   if session is not None:
     own = {id(v): place.name for place in places for v in place.variables}
     order = [own.get(id(v), _places.get_name(v)) for v in _list_global(session)]
-  named, mapping = slots.name_keras(
-    checkpoint, places, wishes.mapping, learning_rate
+  others = _list_others(session, places)
+  program = {each.name: each.spec for each in (*places, *others)}
+  whole = {n: pairs.find_there(n, wishes.mapping) for n in program}
+  decided = {**wishes.mapping, **{n: t for n, t in whole.items() if n != t}}
+  named, mapping = slots.name_keras(checkpoint, places, decided, learning_rate)
+  renamed = pairs.rename(
+    checkpoint.prefix,
+    _places.list_sources(checkpoint),
+    {here: mapping[here] for here in wishes.mapping},
+    program,
   )
   matching.match(
     checkpoint,
     places,
-    _places.list_sources(checkpoint) | named,
-    dataclasses.replace(wishes, mapping=mapping),
-    _list_others(session, places),
+    renamed.sources | named,
+    dataclasses.replace(wishes, mapping=renamed.mapping),
+    others,
     dict.fromkeys(order),
   )
+  return renamed.notes
 
 
 def fill_by_name(
   session: tf.compat.v1.Session | None,
   checkpoint: Checkpoint,
   places: list[Place],
+  notes: Iterable[str] = (),
 ) -> Report:
   """Assigns the values that `match_by_name` found, and returns the report."""
   keys = names.list_keys(checkpoint).values()
-  report = _places.fill(session, checkpoint, places, keys=keys)
+  report = _places.fill(session, checkpoint, places, keys=keys, notes=notes)
   for other in _list_others(session, places):
     report.kept[other.name] = _NOT_ASKED
   return report

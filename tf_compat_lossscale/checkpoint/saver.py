@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 import functools
 import inspect
 import os
@@ -14,6 +15,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint.places import Wishes
@@ -58,6 +60,25 @@ class Saver(tf.compat.v1.train.Saver):
 
   last_report: Report | None = None
 
+  def __init__(
+    self,
+    var_list: Any = None,
+    *args: Any,
+    mapping: Mapping[str, str | None] | None = None,
+    **kwargs: Any,
+  ) -> None:
+    """Makes a Saver as TensorFlow does.
+
+    Args:
+      var_list: The variables, as TensorFlow's Saver takes them.
+      *args: Further arguments of TensorFlow's Saver.
+      mapping: What `restore` of this module's package takes: names and scopes
+        that differ in the checkpoint.
+      **kwargs: Further arguments of TensorFlow's Saver.
+    """
+    self._wishes = Wishes(pairs.check(mapping))
+    super().__init__(var_list, *args, **kwargs)
+
   def restore(
     self, sess: tf.compat.v1.Session, save_path: str | os.PathLike[str]
   ) -> None:
@@ -79,7 +100,7 @@ class Saver(tf.compat.v1.train.Saver):
 
     def attempt(checkpoint: Checkpoint) -> Report | None:
       places = restoring.list_places(saved)
-      restoring.match_by_name(sess, checkpoint, places, Wishes())
+      notes = restoring.match_by_name(sess, checkpoint, places, self._wishes)
       is_exact = all(each.source and not each.why for each in places)
       if is_exact and checkpoint.object_graph is None:
         with reading.explain(checkpoint.prefix, _DAMAGES):
@@ -91,7 +112,7 @@ class Saver(tf.compat.v1.train.Saver):
           f"be, and the Saver has more ({', '.join(others)}): convert "
           "the checkpoint first (tf-lossscale convert)"
         )
-      return restoring.fill_by_name(sess, checkpoint, places)
+      return restoring.fill_by_name(sess, checkpoint, places, notes)
 
     self.last_report = reading.read_consistently(save_path, attempt)
     if self.last_report is not None:
@@ -128,6 +149,16 @@ class Scaffold(tf.compat.v1.train.Scaffold):
   runs its ops.
   """
 
+  def __init__(
+    self,
+    *args: Any,
+    mapping: Mapping[str, str | None] | None = None,
+    **kwargs: Any,
+  ) -> None:
+    """Makes a Scaffold as TensorFlow does, and gives its Saver the mapping."""
+    self._mapping = pairs.check(mapping)
+    super().__init__(*args, **kwargs)
+
   def finalize(self) -> Scaffold:
     """Creates the missing parts as TensorFlow's does, except for the saver."""
     if self.saver is None:
@@ -135,13 +166,17 @@ class Scaffold(tf.compat.v1.train.Scaffold):
       # reference, the collection of a finalized graph can be changed.
       savers = tf1.get_collection_ref(_Keys.SAVERS)
       if not savers:
-        savers.append(Saver(sharded=True, allow_empty=True))
+        savers.append(
+          Saver(sharded=True, allow_empty=True, mapping=self._mapping)
+        )
       elif len(savers) == 1 and type(savers[0]) is tf1.train.Saver:
         if savers[0].saver_def is None:
           savers[0].build()
         # A saver of no variables has no ops.
         if savers[0].saver_def is not None:
-          savers[0] = Saver(saver_def=savers[0].saver_def)
+          savers[0] = Saver(
+            saver_def=savers[0].saver_def, mapping=self._mapping
+          )
     super().finalize()
     return self
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint import Conversion
 
 # The first '=' that is not escaped separates the names.
-_PAIR = re.compile(r"((?:[^=\\]|\\.|\\\Z)+)=(.+)", re.DOTALL)
+_PAIR = re.compile(r"((?:[^=\\]|\\.|\\\Z)*)=(.*)", re.DOTALL)
 SUMMARY = "write a checkpoint again in the layout of another API or release"
 
 
@@ -54,16 +54,10 @@ def add_arguments(parser: errors.Parser) -> None:
   repair.add_argument(
     "--reset", action="store_true", help="the same as --set-loss-scale=32768"
   )
-  parser.add_argument(
-    "--map",
-    action="append",
-    default=[],
-    type=_parse_pair,
-    metavar="HERE=THERE",
-    help="take the variable HERE of DST from the variable THERE of SRC, if "
-    "names do not tell which of several it is; may be given several times. A "
-    r"name may have \=, \\, \n, \r, \t, \xHH and \uHHHH for a character, as "
-    "inspect prints it",
+  add_map(
+    parser,
+    "take the variable HERE of DST from the variable THERE of SRC, or all of "
+    "scope HERE/ from scope THERE/, also --map=HERE/= and --map==THERE/;",
   )
   parser.add_argument(
     "--same-order",
@@ -101,6 +95,20 @@ def add_arguments(parser: errors.Parser) -> None:
   )
 
 
+def add_map(parser: errors.Parser, what: str) -> None:
+  """Adds the option --map to a parser; `what` says what a pair does."""
+  parser.add_argument(
+    "--map",
+    action="append",
+    default=[],
+    type=_parse_pair,
+    metavar="HERE=THERE",
+    help=f"{what} may be given several times. A name may have "
+    r"\=, \\, \n, \r, \t, \xHH and \uHHHH for a character, as inspect prints "
+    "it",
+  )
+
+
 def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   with terminal.quiet_tensorflow():
@@ -115,7 +123,7 @@ def execute(arguments: argparse.Namespace) -> int:
         arguments.to,
         set_loss_scale=arguments.set_loss_scale,
         reset=arguments.reset,
-        mapping=_make_mapping(arguments.map),
+        mapping=make_mapping(arguments.map),
         same_order=arguments.same_order,
         overwrite=arguments.overwrite,
         progress=functools.partial(_count_bytes, show),
@@ -216,7 +224,7 @@ def _unescape(name: str) -> str:
   return plain.encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
-def _make_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def make_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
   """Returns the pairs as a dictionary.
 
   Raises:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import terminal
+from tf_compat_lossscale.cli.convert import add_map
+from tf_compat_lossscale.cli.convert import make_mapping
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint import Description
@@ -43,6 +45,7 @@ def add_arguments(parser: errors.Parser) -> None:
   )
   parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--keys", action="store_true", help="list every tensor")
+  add_map(parser, "show which names --map of convert would change;")
   parser.add_argument(
     "--verify",
     action="store_true",
@@ -55,8 +58,10 @@ def execute(arguments: argparse.Namespace) -> int:
   """Prints the descriptions and returns the exit status."""
   with terminal.quiet_tensorflow():
     from tf_compat_lossscale import checkpoint
+    from tf_compat_lossscale.checkpoint import pairs
     from tf_compat_lossscale.checkpoint import reading
 
+  mapping = make_mapping(arguments.map)
   descriptions = []
   status = 0
   for given in arguments.paths:
@@ -64,6 +69,7 @@ def execute(arguments: argparse.Namespace) -> int:
       try:
         with terminal.announce(f"Reading {path}"):
           description = checkpoint.describe(path, arguments.verify)
+          renamed = pairs.preview(path, mapping) if mapping else {}
       except checkpoint.CheckpointError as error:
         if arguments.traceback:
           raise
@@ -75,6 +81,8 @@ def execute(arguments: argparse.Namespace) -> int:
         if len(descriptions) > 1:
           print()
         _show(description, arguments.keys)
+        for new, old in renamed.items():
+          terminal.Printer(sys.stdout).print(f"map: {new} from {old}")
   if arguments.format == "json":
     print(_as_json(descriptions, arguments.keys))
   return status
@@ -107,19 +115,15 @@ def _make_plain(value: Any) -> Any:
 
 
 def _show(description: Description, keys: bool) -> None:
-  """Prints a description, on a terminal as a table."""
+  """Prints a description: on a terminal, its keys are bold."""
   rows = list(_make_rows(description))
   if keys:
     rows += [
       (f"  {name}", str(tensor)) for name, tensor in description.keys.items()
     ]
   printer = terminal.Printer(sys.stdout)
-  width = max(len(name) for name, _ in rows) + 2
   for name, value in rows:
-    if printer.is_terminal:
-      printer.print((name.ljust(width), "bold"), value)
-    else:
-      printer.print(f"{name}: {value}")
+    printer.print((f"{name}:", "bold"), f" {value}")
 
 
 def _make_rows(d: Description) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knows what a pair of a mapping promises, for all that take a mapping.
+
+A mapping has names of the program, each with the checkpoint's name for it:
+
+    "w": "v"         `w` is called `v` there. Slots and averages go along:
+                     `w/Adam` is `v/Adam`, and `s/s/w/Adam` is `s/s/v/Adam`
+    "w": None        `w` and its slots get their initial values
+    "new/": "old/"   all in the scope: weights, slots (also `new/new/w/Adam`),
+                     averages, parts, powers and loss scales
+    "": "old/"       the checkpoint has a scope around the program's names
+    "new/": ""       the program has a scope around the checkpoint's names
+    "new/": None     all in the scope gets initial values
+
+A single name goes before a scope, a longer scope before a shorter one. Powers,
+loss scales and steps may lie outside a scope that one side lacks.
+
+`rename` gives the checkpoint's tensors the program's names before any other
+rule looks at names: as if the old program had had the new scopes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import os
+import re
+from typing import Any
+from typing import NamedTuple
+
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import places
+from tf_compat_lossscale.checkpoint import reading
+from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.reading import TensorSpec
+
+
+class Renamed(NamedTuple):
+  """A checkpoint whose scopes have the names of the program.
+
+  Attributes:
+    sources: Name -> the tensor.
+    mapping: The single names, each with the name that `sources` has for it.
+    notes: What each scope matched, in sentences.
+  """
+
+  sources: dict[str, Source]
+  mapping: dict[str, Any]
+  notes: list[str]
+
+
+def rename(
+  path: str,
+  sources: Mapping[str, Source],
+  mapping: Mapping[str, str | None],
+  program: Mapping[str, TensorSpec] | None = None,
+) -> Renamed:
+  """Renames the tensors of a checkpoint.
+
+  Args:
+    path: The checkpoint.
+    sources: Name -> the tensor.
+    mapping: The mapping.
+    program: The program's variables; None if they are not known. If they are,
+      one tensor may be for several of them.
+
+  Raises:
+    CheckpointError: A scope matches nothing, or two tensors get one name.
+  """
+  scopes = _Scopes(sources, mapping, program)
+  counts: Counter[str | None] = Counter()
+  origins: dict[str, str] = {}
+  firsts: dict[str, str] = {}
+
+  def add(new: str, name: str) -> None:
+    if origins.setdefault(new, name) != name:
+      raise CheckpointError(
+        f"{path}: the mapping gives {origins[new]} the name {new}, which "
+        f"{name} would have, too: give that another name, "
+        f"{places.show_map('NAME', name)}"
+      )
+    firsts.setdefault(name, new)
+
+  for name in sources:
+    for new in scopes.find_names(name):
+      add(new, name)
+      scope = _find_scope(new, mapping)
+      is_moved = new != name or mapping.get(scope or "/") == scope
+      counts[scope] += is_moved and scopes.is_wanted(new, name)
+  singles: dict[str, str | None] = {}
+  for here, there in mapping.items():
+    if there and there in sources and there not in firsts:
+      add(there, there)
+    if not is_scope(here):
+      singles[here] = firsts.get(there or "", there)
+  for name in scopes.find_fresh():
+    singles.setdefault(name, None)
+    counts[_find_scope(name, mapping)] += 1
+  notes = []
+  for here in filter(is_scope, mapping):
+    shown = places.show_mapping({here: mapping[here]})
+    if not counts[here]:
+      raise CheckpointError(f"{path}: {shown} {scopes.explain(here)}")
+    notes.append(f"{shown} decides on {counts[here]} variables")
+  return Renamed(
+    {
+      new: sources[name]
+      if new == name or program is None
+      else dataclasses.replace(sources[name], why=places.MAPPED)
+      for new, name in origins.items()
+    },
+    singles,
+    notes,
+  )
+
+
+def preview(
+  path: str | os.PathLike[str], mapping: Mapping[str, str | None]
+) -> dict[str, str]:
+  """Returns each new name that `convert` gives by a mapping -> the old name."""
+
+  def attempt(checkpoint: Checkpoint) -> dict[str, str]:
+    sources = places.list_sources(checkpoint)
+    renamed = rename(checkpoint.prefix, sources, check(mapping))
+    for here, there in renamed.mapping.items():
+      if there not in renamed.sources:
+        near = places.suggest(str(there), sources)
+        raise CheckpointError(f"{path}: {there!r}{near} is not in it")
+      renamed.sources[here] = renamed.sources[there]
+    return {n: s.key for n, s in renamed.sources.items() if n != s.key}
+
+  return reading.read_consistently(path, attempt)
+
+
+def check(
+  mapping: Mapping[str, str | None] | None,
+) -> Mapping[str, str | None]:
+  """Returns a mapping, {} for None; raises an error if it is none."""
+  if mapping is None:
+    return {}
+  wrong: Any = mapping
+  if isinstance(mapping, Mapping):
+    wrong = [
+      (here, there)
+      for here, there in mapping.items()
+      if not isinstance(here, str)
+      or not isinstance(there, (str, type(None)))
+      or (there is not None and is_scope(here) != is_scope(there))
+    ]
+  if wrong or not isinstance(mapping, Mapping):
+    raise CheckpointError(
+      "mapping must be a dict from a variable's name to its name in the "
+      "checkpoint, or from a scope to a scope (each ends in a slash or is ''), "
+      f"or to None, but is or has {wrong!r}"
+    )
+  return mapping
+
+
+def is_scope(name: str) -> bool:
+  """Returns whether a name of a mapping means all names in a scope."""
+  return name[-1:] in ("", "/")
+
+
+def find_there(name: str, mapping: Mapping[str, str | None]) -> str | None:
+  """Returns what a mapping calls a variable; None if it is to start anew."""
+  scope = _find_scope(name, mapping)
+  if scope is None:
+    return mapping.get(name, name)
+  there = mapping[scope]
+  return None if there is None else there + name[len(scope) :]
+
+
+def _list_scopes(name: str) -> Iterator[str]:
+  """Yields the scopes of a name, the longest first and "" at last."""
+  while name:
+    name = name[: name.rfind("/", 0, -1) + 1]
+    yield name
+
+
+def _find_scope(name: str, mapping: Mapping[str, str | None]) -> str | None:
+  """Returns the scope in a mapping that decides on a name."""
+  scopes = () if name in mapping else _list_scopes(name)
+  return next((scope for scope in scopes if scope in mapping), None)
+
+
+def _split_slot(name: str, weight: str) -> tuple[str, str]:
+  """Returns what a slot's name has before and after its weight's name."""
+  begin = name.rfind(f"{weight}/")
+  return name[:begin], name[begin + len(weight) :]
+
+
+def _get_end(name: str, weight: str) -> tuple[str, str]:
+  """Returns a slot's weight, and the end of its name.
+
+  The characters before the number of a part depend on the scope's length.
+  """
+  return weight, re.sub(
+    r"/[part]*_?([0-9]+/)", r"/\1", _split_slot(name, weight)[1]
+  )
+
+
+def _is_made(name: str, spec: TensorSpec) -> bool:
+  """Returns whether a variable is a power, a loss scale's, or a step."""
+  is_step = not spec.shape and names.split_scope(name)[1] in names.STEPS
+  is_scale = names.is_named_like_scale(name, spec)
+  return is_step or is_scale or names.is_power(name, spec)
+
+
+def _get_scope(name: str) -> str:
+  return names.split_scope(names.remove_conds(name))[0]
+
+
+class _Scopes:
+  """Finds the new names of tensors, by the rules of the module."""
+
+  def __init__(
+    self,
+    sources: Mapping[str, Source],
+    mapping: Mapping[str, str | None],
+    program: Mapping[str, TensorSpec] | None,
+  ) -> None:
+    self._sources, self._mapping = sources, mapping
+    self._is_known, self._program = program is not None, program or {}
+    self._heres = names.group(
+      filter(is_scope, mapping), lambda here: mapping[here]
+    )
+    self._owners = dict(names.find_slots(sources, averages=True))
+    self._slots = dict(names.find_slots(self._program, averages=True))
+    # The program's slots by weight and by the end of their names.
+    self._ends = names.group(self._slots, lambda n: _get_end(n, self._slots[n]))
+    self._made_in = {
+      _get_scope(name)
+      for name, spec in self._program.items()
+      if _is_made(name, spec)
+    }
+
+  def find_names(self, name: str) -> list[str]:
+    """Returns the new names of a tensor; [] if its name is another's now."""
+    owner = self._owners.get(name)
+    if owner is not None:
+      news = list(self._move_slot(name, owner))
+    else:
+      news = self._move(name)
+    if not self._is_known or len(news) < 2:
+      return news
+    likely = [new for new in news if new in self._program]
+    if not likely and _is_made(name, self._sources[name].spec):
+      likely = [new for new in news if _get_scope(new) in self._made_in]
+    return likely or news[:1]
+
+  def _move(self, name: str) -> list[str]:
+    """Returns the new names of what is no slot."""
+    is_made = _is_made(name, self._sources[name].spec)
+    if not self._is_known and name in self._mapping.values():
+      return [name]  # It gets a single name.
+    news: list[str] = []
+    for there in _list_scopes(name):
+      if self._is_known or not (news or (is_made and not there)):
+        moved = (
+          (h, h + name[len(there) :]) for h in self._heres.get(there, ())
+        )
+        news += [n for h, n in moved if _find_scope(n, self._mapping) == h]
+    is_free = is_made or _find_scope(name, self._mapping) is None
+    stays = is_free if self._is_known else not news
+    return news + [name] * stays
+
+  def _move_slot(self, name: str, owner: str) -> Iterator[str]:
+    """Yields the new names of a slot or an average: those of its weight."""
+    mapping = self._mapping
+    before, after = _split_slot(name, owner)
+    tail = owner.removeprefix(before)
+    singles = [
+      here
+      for here, there in mapping.items()
+      if there and owner in (there, self._owners.get(there, ""))
+    ]
+    weights = [new for new in self._move(owner) if new not in mapping]
+    for weight in [
+      *singles,
+      *(weights if self._is_known or not singles else ()),
+    ]:
+      if before and tail != owner and weight.endswith(tail):
+        front = weight.removesuffix(tail)
+      else:
+        front = next(iter(self._shift(before)), before)
+      new = front + weight + after
+      others = self._ends.get((weight, _get_end(name, owner)[1]), ())
+      if new not in self._program and len(others) == 1:
+        new = others[0]
+      if new not in mapping:
+        yield new
+
+  def _shift(self, scope: str) -> Iterator[str]:
+    """Yields the new names of a scope."""
+    for there in [scope, *_list_scopes(scope)]:
+      for here in self._heres.get(there, ()) if there else ():
+        yield here + scope[len(there) :]
+
+  def is_wanted(self, new: str, name: str) -> bool:
+    """Returns whether the program has, or may have, a variable of that name."""
+    is_made = _is_made(name, self._sources[name].spec)
+    return not self._is_known or is_made or new in self._program
+
+  def find_fresh(self) -> Iterator[str]:
+    """Yields the program's variables that are to start anew."""
+    for name in self._program:
+      owner = self._slots.get(name, name)
+      ends = [find_there(each, self._mapping) for each in (name, owner)]
+      if ends[0] is None or (ends[1] is None and name not in self._mapping):
+        yield name
+
+  def explain(self, here: str) -> str:
+    """Returns why a scope matches nothing, with the nearest scope."""
+    there = self._mapping[here]
+    for scope, known, what in (
+      (there, self._sources, "the checkpoint"),
+      (here, self._program or [here], "the program"),
+    ):
+      if scope and not any(name.startswith(scope) for name in known):
+        scopes = {each for name in known for each in _list_scopes(name)}
+        return (
+          f"matches nothing: {what} has no scope {scope!r}"
+          f"{places.suggest(scope, scopes - {''})}"
+        )
+    return "matches nothing: no name is in both scopes"
