@@ -5,18 +5,13 @@ load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")
 load("@bazel_tools//tools/build_defs/repo:utils.bzl", "maybe")
 
 def tf_compat_lossscale_deps():
-    """Fetches the rules, unless the WORKSPACE has some already.
+    """Fetches rules_python, unless the WORKSPACE has it already.
 
     `py_repositories()` of rules_python comes after that: it cannot be loaded
-    before rules_python is there.
+    before rules_python is there. It fetches what rules_python needs, such as a
+    rules_cc. From 0.2 on, rules_cc needs repositories that no WORKSPACE gets by
+    itself, so do not fetch another rules_cc before.
     """
-    maybe(
-        http_archive,
-        name = "rules_cc",
-        sha256 = "458b658277ba51b4730ea7a2020efdf1c6dcadf7d30de72e37f4308277fa8c01",
-        strip_prefix = "rules_cc-0.2.16",
-        url = "https://github.com/bazelbuild/rules_cc/releases/download/0.2.16/rules_cc-0.2.16.tar.gz",
-    )
     maybe(
         http_archive,
         name = "rules_python",

@@ -106,12 +106,23 @@ def test_versions_are_the_same_everywhere():
   rules = r'"rules_python", version = "(.+)"\)'
   (version,) = re.findall(rules, read("MODULE.bazel"))
   assert f"rules_python-{version}.tar.gz" in read("deps.bzl")
+  # `py_repositories` fetches the rules_cc that works in a WORKSPACE.
+  assert re.findall('name = "(.+)"', read("deps.bzl")) == ["rules_python"]
 
 
 def read_stanzas(file):
   """Returns the stanzas of docs/bazel.md that go into a file of that name."""
   pattern = rf"^```\w+\n# {re.escape(file)}\b.*?\n(.*?)^```$"
   return re.findall(pattern, read("docs/bazel.md"), re.DOTALL | re.MULTILINE)
+
+
+def test_the_page_sets_what_the_examples_set():
+  stanzas = "\n".join(read_stanzas("MODULE.bazel"))
+  for folder in (_CONSUMER, _PYPI):
+    for call in re.findall(
+      r"^\w[\w.]*\(", read(f"{folder}/MODULE.bazel"), re.M
+    ):
+      assert call == "module(" or f"\n{call}" in stanzas, call
 
 
 def list_flags(text):
