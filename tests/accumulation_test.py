@@ -2,7 +2,9 @@
 """Tests `accumulate`: random windows against one step, and checkpoints."""
 
 import contextlib
+import copy
 import dataclasses
+import functools
 import math
 import os
 
@@ -18,6 +20,7 @@ from scaled_optimizers import wrap
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale import policies
@@ -505,6 +508,56 @@ def test_sums_of_variables_that_share_a_name(mode, existing, tmp_path):
       run(program, (0.0, 0.0), (1, 0))
     assert [float(v) for v in program[0]] == [-1.0, -105.0]
   status.assert_consumed()
+
+
+def start_heads(strategy=None):
+  """Returns two heads of a model, and an optimizer that adds up 2 gradients."""
+  with strategy.scope() if strategy else contextlib.nullcontext():
+    heads = [tf.Variable(0.0, name="kernel") for _ in range(2)]
+    opt = accumulated(dynamic(8, 1000), steps=2)()
+    return heads, opt, tf.train.Checkpoint(opt=opt, heads=heads)
+
+
+def train_heads(program, indices, mode="eager", strategy=None):
+  heads, opt, _ = program
+
+  def step():
+    opt.minimize(lambda: tf.add_n([2.0 * heads[i] for i in indices]))
+
+  run = functools.partial(strategy.run, step) if strategy else step
+  (tf.function(run, autograph=False) if mode == "function" else run)()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("mode", ["eager", "function"])
+@pytest.mark.parametrize("restored", ["at first", "with a sum less"])
+def test_a_restored_sum_is_applied(mode, replicas, restored, tmp_path):
+  """Checks that a head without a gradient since then moves by its sum."""
+  strategy = helpers.two_replicas() if replicas == 2 else None
+  whole, resumed = start_heads(strategy), start_heads(strategy)
+  train_heads(whole, (0, 1), mode, strategy)
+  path = whole[-1].save(str(tmp_path / "ckpt"))
+  if restored != "at first":
+    train_heads(resumed, (0,), "eager", strategy)
+  resumed[-1].restore(path)
+  for program in (whole, resumed):
+    train_heads(program, (0,), mode, strategy)
+    expected = [-2.0 * replicas, -1.0 * replicas]
+    assert [float(v.numpy()) for v in program[0]] == expected
+
+
+def test_a_sum_that_would_be_lost_is_an_error(tmp_path):
+  whole, resumed = start_heads(), start_heads()
+  train_heads(whole, (0, 1))
+  path = whole[-1].save(str(tmp_path / "ckpt"))
+  with pytest.raises(ValueError, match="cannot be copied within a window"):
+    copy.deepcopy(whole[:2])
+  train_heads(resumed, (0,))
+  with pytest.raises(checkpoint.CheckpointError, match="window is not built"):
+    checkpoint.restore(None, path, resumed[-1])
+  train_heads(resumed, (0,), "function")
+  with pytest.raises(ValueError, match="restore checkpoints before it"):
+    resumed[-1].restore(path)
 
 
 @pytest.mark.parametrize("mode", MODES)

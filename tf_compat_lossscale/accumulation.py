@@ -277,7 +277,7 @@ class _Known:
     self.lock = threading.RLock()
 
   def __reduce__(self) -> tuple[Any, ...]:
-    return _Known, ()  # A copy of a window finds its slots by their variables.
+    return _Known, ()
 
 
 class _Window(tf.compat.v1.train.Optimizer):
@@ -292,6 +292,20 @@ class _Window(tf.compat.v1.train.Optimizer):
     super().__init__(use_locking=False, name="accumulation")
     self._eager_known = _Known()
 
+  def __getstate__(self) -> dict[str, Any]:
+    """Returns what a copy gets: all but the sums of variables, which it lacks.
+
+    Raises:
+      ValueError: The window holds gradients, which the copy would lose.
+    """
+    count = self.find_count() if tf.executing_eagerly() else None
+    if count is not None and int(count):
+      raise ValueError(
+        f"accumulate: an optimizer cannot be copied within a window, and "
+        f"{int(count)} micro-batches are in it: copy it between windows."
+      )
+    return dict(vars(self))
+
   @property
   def eager_lock(self) -> threading.RLock:
     """The lock that an eager micro-batch holds."""
@@ -303,32 +317,28 @@ class _Window(tf.compat.v1.train.Optimizer):
 
   def prepare(self, pairs: Iterable[tuple[Any, Any]]) -> _Sums:
     """Creates the sums that are missing; returns all: see `_Known`."""
-    graph = graphs.find_graph()
-    known = self._eager_known
-    if graph is not None:
-      known = graphs.keep_on_graph(graph, self, _Known)
+    known = self._find_known()
     # Outside of any cond, loop or function, none of which can own a variable.
     with tf.init_scope(), tf.compat.v1.name_scope(None):
       for grad, var in pairs:
-        # A restored checkpoint may have created a sum before.
+        # A copy of a window has the sums, and finds them by their variables.
         is_used = grad is not None or self.get_slot(var, _SUM) is not None
         if is_used and var.ref() not in known.sums:
-          _check_variable(var, known)
-          known.sums[var.ref()] = self._create_sum(var)
+          zeros = tf.compat.v1.zeros_initializer()
+          self._get_or_make_slot_with_initializer(
+            var, zeros, var.shape, var.dtype, _SUM, _SUM
+          )
     if not known.sums:
       raise ValueError("accumulate: no variable has a gradient.")
     known.is_closed = known.is_closed or not tf.executing_eagerly()
     return dict(known.sums)
 
-  def _create_sum(self, var: Any) -> Any:
-    """Returns a new sum; creates the number of micro-batches, too."""
-    if self.find_count() is None:
-      with tf.compat.v1.name_scope("accumulation"):
-        self._create_non_slot_variable(np.int64(0), _COUNT, var)
-    zeros = tf.compat.v1.zeros_initializer()
-    return self._get_or_make_slot_with_initializer(
-      var, zeros, var.shape, var.dtype, _SUM, _SUM
-    )
+  def _find_known(self) -> _Known:
+    """Returns what is known in the current graph, or eagerly."""
+    graph = graphs.find_graph()
+    if graph is None:
+      return self._eager_known
+    return graphs.keep_on_graph(graph, self, _Known)
 
   def _get_or_make_slot_with_initializer(
     self,
@@ -339,11 +349,27 @@ class _Window(tf.compat.v1.train.Optimizer):
     *args: Any,
     **kw: Any,
   ) -> Any:
-    """Returns a sum of float32 or wider, also if a restore creates it."""
+    """Returns a sum of float32 or wider, and makes it part of the window.
+
+    A restore creates a sum by this method, too, before any gradient is there.
+    """
+    known = self._find_known()
+    _check_variable(var, known)
     dtype = tf.float32 if dtype.base_dtype in _HALF else dtype.base_dtype
-    return super()._get_or_make_slot_with_initializer(
-      var, initializer, shape, dtype, *args, **kw
-    )
+    strategy = getattr(var, "distribute_strategy", None)
+    if strategy is None or tf.distribute.has_strategy():
+      scope = contextlib.nullcontext()
+    else:  # A restore may be outside of it.
+      scope = strategy.scope()
+    with scope:
+      if self.find_count() is None:
+        with tf.compat.v1.name_scope("accumulation"):
+          self._create_non_slot_variable(np.int64(0), _COUNT, var)
+      total = super()._get_or_make_slot_with_initializer(
+        var, initializer, shape, dtype, *args, **kw
+      )
+    known.sums[var.ref()] = total
+    return total
 
   def add(self, sums: _Sums, pairs: Iterable[tuple[Any, Any]]) -> tf.Tensor:
     """Adds a micro-batch to the sums; returns the number of micro-batches."""
@@ -417,7 +443,8 @@ def _check_variable(var: Any, known: _Known) -> None:
     raise ValueError(
       f"accumulate: {var.name} has a gradient for the first time, but a step "
       f"that is in a graph already ends windows of {names} alone. Let the "
-      "first step that you build have the gradients of all variables."
+      "first step that you build have the gradients of all variables, and "
+      "restore checkpoints before it."
     )
   if not var.shape.is_fully_defined():
     raise ValueError(

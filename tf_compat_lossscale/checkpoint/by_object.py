@@ -22,6 +22,7 @@ The variables of a loss scale are compared by what they mean.
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 from typing import Any
@@ -386,8 +387,20 @@ class _ObjectRestore:
     if not roles and not other:
       return False  # To ask a legacy optimizer would make variables.
     if is_v1:
-      return not optimizers.list_variables(optimizer)
+      has_any = bool(optimizers.list_variables(optimizer))
+      return not has_any or self._lacks_slots(optimizer, nodes)
     return not optimizer_states.is_built(optimizer)
+
+  def _lacks_slots(self, optimizer: Any, nodes: Iterable[int]) -> bool:
+    """Returns whether the checkpoint has slots of weights that it lacks."""
+    walk, names = self._walk, optimizer.get_slot_names()
+    return any(
+      _objects.get_slot(optimizer, place.variables[0], name) is None
+      for place in walk.places.values()
+      for node in walk.nodes.get(id(place.variables[0]), ())
+      for name in names
+      if any((number, node, name) in self._graph.slots for number in nodes)
+    )
 
   def _decide(self, place: Place, used: dict[str, str]) -> None:
     """Decides which value a variable gets, or notes a problem."""
