@@ -90,7 +90,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     self._optimizers = environment.list_scaled(optimizer)
     self._log = _step_log.StepLog(output_dir, every_n_steps, on_stuck, patience)
     self._probes: list[_Probe] = []
-    self._start: tf.Tensor | None = None
+    self._start: Any = None
     self._known: dict[Any, tuple[Any, _Args | None]] = {}
     self._lock = threading.Lock()  # Several threads may share a session.
     self.stop_requested = False
@@ -114,19 +114,23 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         "call minimize() or apply_gradients() before the session is made, and "
         "outside of tf.cond, tf.while_loop and tf.function."
       )
-    if [x.op for x in self._probes] == [x.op for x in steps]:
-      return  # A second session of a graph, which may be finalized.
-    count = steps[-1].global_step
-    if count is None:
-      count = tf.compat.v1.train.get_global_step(graph)
-    # The ops must not wait for ops of the code that calls this method.
-    with tf.control_dependencies(None), tf.compat.v1.name_scope(_SCOPE):
-      start = [_to_float64(0 if count is None else count), *_read(loss_scale)]
-      self._start = tf.stack(start)
-      self._probes = [
-        _Probe(i, optimizer, loss_scale, step) for i, step in enumerate(steps)
-      ]
-    self._known.clear()
+    # Another hook may have added the ops before the graph was finalized.
+    key = tuple(x.op for x in steps)
+    kept = graphs.keep_on_graph(graph, _Probe, dict)
+    if key not in kept:
+      count = steps[-1].global_step
+      if count is None:
+        count = tf.compat.v1.train.get_global_step(graph)
+      # The ops must not wait for ops of the code that calls this method.
+      with tf.control_dependencies(None), tf.compat.v1.name_scope(_SCOPE):
+        start = [_to_float64(0 if count is None else count), *_read(loss_scale)]
+        made = [
+          _Probe(i, optimizer, loss_scale, x) for i, x in enumerate(steps)
+        ]
+        kept[key] = tf.stack(start), made
+    if self._probes is not kept[key][1]:
+      self._start, self._probes = kept[key]
+      self._known.clear()
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     """Starts anew: the session may go on from another checkpoint."""
@@ -190,21 +194,33 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     with self._lock:
       self._log.close()
 
-  def run(self, session: Any, fetches: Any, feed_dict: Any = None) -> Any:
+  def run(
+    self,
+    session: Any,
+    fetches: Any,
+    feed_dict: Any = None,
+    options: Any = None,
+    run_metadata: Any = None,
+  ) -> Any:
     """Runs fetches in a plain session, and watches the step if there is one.
 
-    The arguments and the result are those of `Session.run`. Call `end(session)`
-    at last. With `on_stuck="stop"`, look at `stop_requested` after each step.
+    The other arguments and the result are those of `Session.run`. Call
+    `end(session)` at last. With `on_stuck="stop"`, look at `stop_requested`
+    after each step.
 
     Raises:
       StuckError: The run is stuck, and `on_stuck` is "raise".
     """
-    args = _Args(fetches, feed_dict)
-    context = tf.compat.v1.train.SessionRunContext(args, session)
+    context = tf.compat.v1.train.SessionRunContext(
+      _Args(fetches, feed_dict), session
+    )
     own = self.before_run(context)
-    asked = [] if own is None else own.fetches
-    results, seen = session.run([fetches, asked], feed_dict)
-    values = tf.compat.v1.train.SessionRunValues(seen, None, None)
+    if own is None:
+      return session.run(fetches, feed_dict, options, run_metadata)
+    results, seen = session.run(
+      [fetches, own.fetches], feed_dict, options, run_metadata
+    )
+    values = tf.compat.v1.train.SessionRunValues(seen, options, run_metadata)
     self.after_run(context, values)
     return results
 

@@ -44,6 +44,45 @@ estimator.evaluate(input_fn, steps=1)
 estimator.train(input_fn, steps=5)
 """
 
+_PLAIN = """
+import tensorflow as tf
+tf.set_random_seed(1)
+x = tf.placeholder(tf.float32, [])
+v = tf.get_variable("v", initializer=1.0)
+make = tf.train.experimental.MixedPrecisionLossScaleOptimizer
+sgd = make(tf.train.GradientDescentOptimizer(0.1), "dynamic")
+step = sgd.minimize(x * v, tf.train.get_or_create_global_step())
+"""
+_WAYS = {
+  "session": """
+with tf.Session() as session:
+  session.run(tf.global_variables_initializer())
+  for i in range(12):
+    session.run([step, {"v": v}], {x: float("nan") if i > 5 else 1.0})
+""",
+  "interactive": """
+session = tf.InteractiveSession()
+tf.global_variables_initializer().run()
+tf.get_default_graph().finalize()
+for i in range(12):
+  step.run({x: float("nan") if i > 5 else 1.0})
+""",
+  "supervisor": """
+with tf.train.Supervisor(logdir="").managed_session() as session:
+  for i in range(12):
+    session.run(step, {x: float("nan") if i > 5 else 1.0},
+                tf.RunOptions(), tf.RunMetadata())
+""",
+  "callable": """
+session = tf.Session()
+session.run(tf.global_variables_initializer())
+do = session.make_callable(step, [x])
+assert session.make_callable(v)() == 1.0
+for i in range(12):
+  do(float("nan") if i > 5 else 1.0)
+""",
+}
+
 
 def run_watched(program, folder):
   """Runs a program under `run --watch=watched`; returns what doctor says."""
@@ -66,6 +105,43 @@ def test_a_session(count, tmp_path):
   assert len(found) == count
   for said in found.values():
     assert "Steps 0 to 12, 6 of them skipped" in said
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_a_plain_session(way, tmp_path):
+  (said,) = run_watched(_PLAIN + _WAYS[way], tmp_path).values()
+  assert "Steps 0 to 12, 6 of them skipped" in said
+
+
+def test_sessions_of_the_same_time_write_to_folders_of_their_own(tmp_path):
+  program = (
+    _PLAIN
+    + """
+sessions = [tf.Session() for _ in range(2)]
+for i in range(5):
+  for number, session in enumerate(sessions):
+    if not i:
+      session.run(tf.global_variables_initializer())
+    session.run(step, {x: float("nan") if number else 1.0})
+sessions[0].close()
+with tf.Session() as session:
+  session.run(tf.global_variables_initializer())
+  session.run(step, {x: 1.0})
+"""
+  )
+  found = list(run_watched(program, tmp_path).values())
+  assert "Steps 0 to 1, 0 of them skipped" in found[0]
+  assert "Steps 0 to 5, 5 of them skipped" in found[1]
+
+
+def test_a_program_without_such_a_session(tmp_path):
+  (tmp_path / "program.py").write_text("import tensorflow as tf")
+  command = ["run", "--watch=watched", "program.py"]
+  done = helpers.complete_forked(
+    "-m", "tf_compat_lossscale", *command, cwd=tmp_path
+  )
+  assert "no session ran a step of an optimizer" in done.stderr
+  assert not (tmp_path / "watched").exists()
 
 
 @pytest.mark.thorough

@@ -48,8 +48,8 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.add_argument(
     "--watch",
     metavar="DIR",
-    help="write the loss scale of each tf.train.MonitoredSession and Estimator "
-    "to DIR, for `tf-lossscale doctor DIR`, `plot DIR` and TensorBoard",
+    help="write the loss scales of the program's sessions and Estimators to DIR, "
+    "for `tf-lossscale doctor DIR`, `plot DIR` and TensorBoard",
   )
   parser.add_argument(
     "--float16-on-cpu",

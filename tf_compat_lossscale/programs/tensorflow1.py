@@ -9,7 +9,6 @@ are made for the TensorFlow that is installed.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import re
@@ -135,7 +134,8 @@ def prepare(
   if used.summary not in modules.values():  # It is TensorBoard's.
     set_getattr(used.summary, "summary", 1 if v1 else 2)
   if watch:
-    _watch_sessions(real.compat.v1, watch)
+    watching = importlib.import_module("tf_compat_lossscale.programs.watching")
+    watching.SessionWatcher(watch).start()
 
 
 def _replace_tensorflow(real: types.ModuleType, v1: types.ModuleType) -> None:
@@ -230,48 +230,3 @@ def tell_version(real: str) -> str:
   is_library = package is not None and package not in own
   is_ours = _OURS.match(str(asks.get("__name__"))) is not None
   return real if is_library or is_ours else VERSION
-
-
-def _watch_sessions(v1: Any, folder: str) -> None:
-  """Gives hooks to the monitored sessions that are created from now on.
-
-  Each of them, and so each training by an Estimator, gets a `LossScaleHook` for
-  each optimizer with a loss scale that takes steps in its graph.
-
-  Args:
-    v1: TensorFlow 1's namespace.
-    folder: Where the first optimizer's hook writes; that of a further one, in a
-      folder of the optimizer's number below.
-  """
-  # Both kinds of monitored sessions inherit the constructor from this class.
-  base: Any = v1.train.MonitoredSession.__mro__[1]
-  initialize = base.__init__
-
-  @functools.wraps(initialize)
-  def __init__(
-    self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any
-  ) -> None:
-    graph = v1.get_default_graph()
-    # First, because a hook that stops at a NaN loss ends the others' turn.
-    hooks = [*_make_hooks(graph, folder), *(hooks or ())]
-    initialize(self, session_creator, hooks, *args, **kwargs)
-
-  base.__init__ = __init__
-
-
-def _make_hooks(graph: Any, folder: str) -> list[Any]:
-  """Returns the hooks for a graph, and says where they write."""
-  from tf_compat_lossscale import loss_scale_optimizer
-  from tf_compat_lossscale import monitoring
-
-  hooks = []
-  found = loss_scale_optimizer.list_optimizers(graph)
-  for number, optimizer in enumerate(found, 1):
-    own = folder if number == 1 else os.path.join(folder, str(number))
-    hooks.append(monitoring.LossScaleHook(optimizer, own))
-    print(
-      f"tf-lossscale: the loss scale of {type(optimizer).__name__} is written "
-      f"to {own}: see tf-lossscale doctor {own}",
-      file=sys.stderr,
-    )
-  return hooks
