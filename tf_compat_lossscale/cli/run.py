@@ -48,7 +48,7 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.add_argument(
     "--watch",
     metavar="DIR",
-    help="write the loss scales of the program's sessions and Estimators to DIR, "
+    help="write the loss scales of the program's sessions to DIR, "
     "for `tf-lossscale doctor DIR`, `plot DIR` and TensorBoard",
   )
   parser.add_argument(
