@@ -19,11 +19,13 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 from absl import app
 from absl import flags
-import tensorflow as tf
+
+from tf_compat_lossscale.cli import terminal
+
+with terminal.quiet_tensorflow():
+  import tensorflow as tf
 
 try:
   from rich import box

@@ -4,6 +4,7 @@
 import errno
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 
@@ -207,6 +208,16 @@ def test_subcommands_load_when_used():
 @pytest.mark.skipif(
   "TEST_SRCDIR" in os.environ, reason="pip's command; Bazel makes its own"
 )
+@pytest.mark.parametrize("columns", [60, 100])
+def test_help_breaks_no_word(columns, monkeypatch, capsys):
+  monkeypatch.setenv("COLUMNS", str(columns))
+  for name in main._COMMANDS:
+    with pytest.raises(SystemExit):
+      main.main([name, "--help"])
+    page = capsys.readouterr().out
+    assert not re.search(r"\w-\n", page), page
+
+
 def test_installed_command():
   command = os.path.join(os.path.dirname(sys.executable), "tf-lossscale")
   done = subprocess.run(

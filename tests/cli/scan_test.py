@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -67,16 +68,16 @@ def test_scan(tree, run):
   line = "one/main.py:3:9: LS101 tf.train.experimental.FixedLossScale -> "
   assert f"\n{line}tfl.FixedLossScale" in f"\n{out}"
   assert out.splitlines()[-3:] == [
-    "what the codes mean: docs/codes/index.md#ls101",
+    "what the codes mean: tf-lossscale explain LS101",
     "1 file, TensorFlow 1 (tf.Session, main.py line 4): 3 places in 1 file: "
     "3 migrate",
-    "`tf-lossscale migrate --write one` makes 3 of them",
+    "`tf-lossscale migrate --write one` settles 3 of them",
   ]
   assert run("scan", "other", cwd=tree) == (0, _NO_LOSS_SCALING, "")
   status, out, err = run("scan", "--tf1", "--exclude=o*r", ".", cwd=tree)
   assert (status, err) == (1, "")
   assert out.splitlines()[-1] == (
-    "`tf-lossscale migrate --write --tf1 '--exclude=o*r' .` makes 6 of them"
+    "`tf-lossscale migrate --write --tf1 '--exclude=o*r' .` settles 6 of them"
   )
 
 
@@ -102,6 +103,33 @@ def test_lines_stay_lines(tree, run):
   assert "one/\\udcff.py:3:9: LS101 " in (tree / "r").read_text("utf-8")
 
 
+def test_without_a_path_the_working_folder_is_read(tree, run):
+  assert run("scan", cwd=tree) == run("scan", ".", cwd=tree)
+  assert run("migrate", "--check", cwd=tree)[1].startswith("one/main.py: would")
+
+
+def test_explain(tree, run):
+  status, out, err = run("explain", "ls101", "LS206", cwd=tree)
+  assert (status, err) == (0, "")
+  assert out.startswith("LS101 legacy-name [migrate]\n\nA name of the loss-")
+  assert "\nAfter:\n    import tf_compat_lossscale as tfl\n" in out
+  assert "\nLS206 program-start [by hand]\n" in out
+  status, out, err = run("explain", "LS999", cwd=tree)
+  assert (status, out) == (2, "") and err.count("\n") == 1
+
+
+def test_edits_are_counted_where_something_changes(tmp_path, run):
+  text = "import tensorflow as tf\nx = tf.train.experimental.LossScale\n"
+  for i in range(9):
+    text += f"tf.contrib.layers.flatten({i})\ntf.contrib.rnn.NASCell({i})\n"
+  (tmp_path / "main.py").write_text(text, "utf-8")
+  out = run("migrate", "--format=json", cwd=tmp_path)[1]
+  value = json.loads(out)
+  codes = [x["code"] for x in value["findings"] if x["state"] == "migrate"]
+  (change,) = value["changes"]
+  assert change["edits"] == len(codes) - codes.count("LS301") < len(codes)
+
+
 def test_formats(tree, run):
   status, out, err = run("scan", "--format=json", ".", cwd=tree)
   assert (status, err) == (1, "")
@@ -118,7 +146,7 @@ def test_formats(tree, run):
   )
   note = first.pop("note")
   assert "ValueError" in note and first == {
-    "path": "./one/main.py",
+    "path": "one/main.py",
     "cell": None,
     "code": "LS101",
     "line": 3,
@@ -164,7 +192,6 @@ def test_mistakes_are_one_line(command, tree, run):
   (tree / "README.md").write_text("# Hello\n")
   (tree / "binary.py").write_bytes(b"\0\1\2")
   for argv in (
-    [],
     ["typo.py"],
     ["empty"],
     ["README.md"],
@@ -226,7 +253,20 @@ def test_a_terminal(tree, run):
   assert "\x1b[32m [migrate]\x1b[0m" in shown
   status, _, shown = pseudo_terminals.run("scan", "one", cwd=tree, NO_COLOR="1")
   assert "\x1b" not in shown
-  assert shown.endswith("migrate --write one` makes 3 of them\n")
+  assert shown.endswith("migrate --write one` settles 3 of them\n")
+  assert (
+    "\x1b"
+    in pseudo_terminals.run(
+      *("scan", "one"), cwd=tree, piped=True, FORCE_COLOR="1"
+    )[1]
+  )
+  # Lines end at blanks.
+  for env in ({"NO_COLOR": "1"}, {}):
+    _, _, shown = pseudo_terminals.run(
+      "scan", "one", cwd=tree, COLUMNS="60", **env
+    )
+    lines = re.sub("\x1b[^m]*m", "", shown).splitlines()
+    assert max(map(len, lines)) <= 60 and "tfl.FixedLossScale" in shown
   status, out, shown = pseudo_terminals.run("scan", "one", cwd=tree, piped=True)
   assert (status, shown) == (1, "")
   assert out == run("scan", "one", cwd=tree)[1]

@@ -159,6 +159,15 @@ def test_a_notebook_is_migrated_as_one_file():
   assert not again.changes
 
 
+def test_reasons_name_cells():
+  notebook = notebook_of(
+    "import tensorflow as tf\nx = tf.train.experimental.FixedLossScale(8)",
+    "\ntf.Session()",
+  )
+  report = scanner.scan_text(write(notebook), "x.ipynb")
+  assert report.reason == "tf.Session, x.ipynb cell 2 line 2"
+
+
 def test_lines_that_ask_for_an_old_tensorflow():
   notebook = notebook_of(
     "%tensorflow_version 1.x\n!pip install -q 'tensorflow-gpu==1.15'",

@@ -320,6 +320,29 @@ def test_nvidias_switch_has_no_effect_on_tensorflow_2(tmp_path, monkeypatch):
   assert run("--tf2", "--quiet", name, cwd=tmp_path)[2].count("TF_EN") == 0
 
 
+def test_python_2_is_named(project, capsys):
+  program(project, "import tensorflow as tf\nprint 'x'\n", "old.py")
+  program(project, "import tensorflow as tf\nimport old\n", "new.py")
+  _, _, err = run("old.py", cwd=project)
+  first, *_ = err.splitlines()
+  assert first.startswith("tf-lossscale: old.py:2: ") and "run 2to3" in first
+  assert "SyntaxError" in err
+  assert main.main(["run", "--explain", "new.py"]) == 0
+  assert "old.py:2: cannot be parsed" in capsys.readouterr().out
+
+
+def test_quiet_drops_what_tensorflow_writes_at_its_start(tmp_path, monkeypatch):
+  monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+  name = program(tmp_path, "import tensorflow as tf\nx = tf.constant(1.0)\n")
+  done = plain(
+    *("-m", "tf_compat_lossscale", "run", "--quiet", "--tf1", name),
+    cwd=tmp_path,
+  )
+  assert done == (0, "", "")
+  program(tmp_path, "import tensorflow as tf\nx = 1 / 0\n")
+  assert "ZeroDivisionError" in run("--quiet", "--tf2", name, cwd=tmp_path)[2]
+
+
 _LAUNCHER = """
 import os, subprocess, sys
 for words in (["one.py"], ["-m", "one"], ["tw" + "o.py"]):

@@ -12,14 +12,32 @@ from typing import Any
 from typing import NoReturn
 
 from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale.cli import terminal
 
 
 class Mistake(Exception):
   """An error that the user can mend; the message is one line."""
 
 
+class _Formatter(argparse.HelpFormatter):
+  """A help page whose lines end at blanks, not within `--nvidia-switch`.
+
+  argparse has no public hook for this.
+  """
+
+  def _split_lines(self, text: str, width: int) -> list[str]:
+    return terminal.fill(" ".join(text.split()), width).split("\n")
+
+  def _fill_text(self, text: str, width: int, indent: str) -> str:
+    lines = self._split_lines(text, width - len(indent))
+    return "\n".join(f"{indent}{line}" for line in lines)
+
+
 class Parser(argparse.ArgumentParser):
   """A parser that reports an error in one line, without a page of usage."""
+
+  def __init__(self, **kwargs: Any):
+    super().__init__(formatter_class=_Formatter, **kwargs)
 
   def error(self, message: str) -> NoReturn:
     self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

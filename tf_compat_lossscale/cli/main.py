@@ -31,7 +31,7 @@ _INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h.
 # takes the arguments, runs the subcommand and returns the exit status. They are
 # imported in `main`, so that Ctrl-C meanwhile is no traceback.
 _COMMANDS = (
-  *("version", "run", "scan", "migrate"),
+  *("version", "run", "scan", "migrate", "explain"),
   *("inspect", "convert", "doctor", "plot"),
 )
 
@@ -91,6 +91,10 @@ def _run_command(argv: Sequence[str]) -> int:
 
   words, program = run.split_words(argv)
   parser, subparsers = _make_parsers()
+  if "_ARGCOMPLETE" in os.environ:  # The shell asks for completions.
+    import argcomplete
+
+    argcomplete.autocomplete(parser)
   arguments, others = parser.parse_known_args(words)
   name = arguments.command
   if others:

@@ -119,7 +119,7 @@ class _Run:
       if not self._arguments.write:
         self._show(change)
       self.changes.append(
-        {"path": change.path, "edits": len(change.made), "written": is_written}
+        {"path": change.path, "edits": change.edits, "written": is_written}
       )
 
   def take_text(self, data: bytes, report: findings.ScanReport) -> None:
@@ -164,7 +164,7 @@ class _Run:
   def _count(self, change: findings.Change) -> None:
     """Adds a change to the text."""
     self.files += 1
-    self._edits += len(change.made)
+    self._edits += change.edits
 
   def _show(self, change: findings.Change) -> None:
     """Names a file that would change, or prints its diff."""

@@ -142,12 +142,11 @@ def write_summary(
     line += f": {places} in {terminal.number(touched, 'file')}: {states}"
   if report.findings:
     code = min(finding.code for finding in report.findings)
-    page = f"docs/codes/index.md#{code.lower()}"
-    printer.print(f"what the codes mean: {page}")
+    printer.print(f"what the codes mean: tf-lossscale explain {code}")
   printer.print((line, "bold"))
   made = count_states(report.findings)[findings.MIGRATE]
   if made:
-    printer.print(f"`{command}` makes {made} of them")
+    printer.print(f"`{command}` settles {made} of them")
 
 
 def _make_object(report: findings.ScanReport, command: str) -> dict[str, Any]:

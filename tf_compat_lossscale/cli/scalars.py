@@ -14,6 +14,7 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import terminal
 
 _TAG = "loss_scale/value"
 _SKIPPED = "loss_scale/skipped_total"
@@ -133,7 +134,8 @@ def _load_library(path: str) -> tuple[Any, Any]:
       from tensorboard.compat.tensorflow_stub.io import gfile
 
       return gfile, event_pb2.Event.FromString
-  import tensorflow as tf
+  with terminal.quiet_tensorflow():
+    import tensorflow as tf
 
   return tf.io.gfile, tf.compat.v1.Event.FromString
 

@@ -32,9 +32,11 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.add_argument(
     "paths",
     nargs="*",
+    default=["."],
     metavar="PATH",
-    help="a file, a folder, or - for standard input; all are taken for the "
-    "files of one program, or of programs that belong together",
+    help="a file, a folder, or - for standard input (default: the working "
+    "folder); all are taken for the files of one program, or of programs that "
+    "belong together",
   )
   parser.add_argument(
     "--stdin-filename",
@@ -132,8 +134,6 @@ def read_standard_input(arguments: argparse.Namespace) -> bytes:
   """
   paths = arguments.paths
   is_piped = STANDARD_INPUT in paths
-  if not paths:
-    raise errors.Mistake("name a PATH, or - for standard input")
   if is_piped and len(paths) > 1:
     raise errors.Mistake("give PATH or -, for standard input, but not both")
   if arguments.stdin_filename and not is_piped:

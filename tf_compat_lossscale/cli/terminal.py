@@ -10,11 +10,15 @@ import io
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from typing import Any
 from typing import TextIO
+
+from tf_compat_lossscale._core import stderr
 
 # Characters that would break a line or move the terminal's cursor.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
@@ -38,22 +42,31 @@ class Printer:
   def __init__(self, stream: TextIO):
     self.is_terminal = stream.isatty()
     self._stream = stream
-    self._console = _make_console(stream) if self.is_terminal else None
+    self._console = _make_console(stream)
     if isinstance(stream, io.TextIOWrapper):
       # A path may hold bytes that are no text, and a pipe may take ASCII alone.
       stream.reconfigure(errors="backslashreplace")
 
-  def print(self, *parts: Part | str) -> None:
-    """Prints a line, whose parts may have styles."""
+  def print(self, *parts: Part | str, wraps: bool = True) -> None:
+    """Prints a line, whose parts may have styles.
+
+    Args:
+      *parts: The parts.
+      wraps: Whether a terminal may have it in several lines, which end at
+        blanks.
+    """
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     pairs = [(escape(text), style) for text, style in pairs]
+    wraps = wraps and self.is_terminal
     if self._console is None:
-      print("".join(text for text, _ in pairs), file=self._stream)
+      line = "".join(text for text, _ in pairs)
+      width = shutil.get_terminal_size().columns
+      print(fill(line, width) if wraps else line, file=self._stream)
       return
     from rich.text import Text
 
-    line = Text.assemble(*pairs)
-    self._console.print(line, soft_wrap=True, highlight=False)
+    styled = Text.assemble(*pairs)
+    self._console.print(styled, soft_wrap=not wraps, highlight=False)
 
   def write(self, text: str) -> None:
     """Writes a text as it is, for a program that reads it."""
@@ -75,17 +88,21 @@ class Printer:
       return
     for line in diff.decode("utf-8", "replace").rstrip("\n").split("\n"):
       is_header = line.startswith(("--- ", "+++ "))
-      self.print(
-        (line, "bold" if is_header else _DIFF_STYLES.get(line[:1], ""))
-      )
+      style = "bold" if is_header else _DIFF_STYLES.get(line[:1], "")
+      self.print((line, style), wraps=False)
 
 
 def has_color(stream: TextIO) -> bool:
-  """Returns whether colors and cursor movements may go to a stream."""
-  return (
-    stream.isatty()
-    and not os.environ.get("NO_COLOR")
-    and os.environ.get("TERM") != "dumb"
+  """Returns whether colors may go to a stream; the user's variables decide."""
+  if os.environ.get("NO_COLOR") or os.environ.get("FORCE_COLOR"):
+    return not os.environ.get("NO_COLOR")
+  return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def fill(text: str, width: int) -> str:
+  """Returns a text in lines of a width, which end at blanks."""
+  return textwrap.fill(
+    text, width, break_long_words=False, break_on_hyphens=False
   )
 
 
@@ -112,7 +129,7 @@ def _make_console(stream: TextIO) -> Any:
     from rich.console import Console
   except ImportError:
     return None  # The plain text says the same.
-  return Console(file=stream)
+  return Console(file=stream, force_terminal=True)
 
 
 @contextlib.contextmanager
@@ -138,14 +155,8 @@ def quiet_tensorflow() -> Iterator[None]:
   """
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   logging.getLogger("tensorflow").setLevel(logging.ERROR)
-  kept = os.dup(2)
-  with open(os.devnull, "wb") as null:
-    os.dup2(null.fileno(), 2)
-  try:
+  with stderr.drop():
     yield
-  finally:
-    os.dup2(kept, 2)
-    os.close(kept)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def decide(
       )
     if tensorflow is None and decisions[file.path].tensorflow == 1:
       for sign in which_tensorflow.find_guarded_signs(file.source):
-        both = f"the other files are of 1, {sign} of 2"
+        both = f"the other files are of 1, {file.show_sign(sign)} of 2"
         decisions[file.path] = contexts.Meaning(2, both=both)
   return decisions
 
@@ -61,12 +61,14 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
       of_2 = of_2 or sign
   of_2 = of_2 or next(which_tensorflow.find_guarded_signs(file.source), None)
   if of_1 and of_2:
-    both = f"{of_1} is of 1, {of_2} of 2"
+    both = f"{file.show_sign(of_1)} is of 1, {file.show_sign(of_2)} of 2"
     return contexts.Meaning(2, both=both), None
   if decision.signs:
     sign, means = decision.signs[0], decision.tensorflow
     # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
-    return contexts.Meaning(means, str(sign) if sign.weight else ""), means
+    return contexts.Meaning(
+      means, file.show_sign(sign) if sign.weight else ""
+    ), means
   if (told := old_installs.find_release(file)) is not None:
     return contexts.Meaning(told), told
   if "disable_v2_behavior" in file.calls:

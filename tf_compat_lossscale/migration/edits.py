@@ -71,6 +71,10 @@ class Text:
     line = bisect.bisect_right(self._starts, offset)
     return line, offset - self._starts[line - 1] + 1
 
+  def find_line(self, line: int) -> int:
+    """Returns the offset of a line, which is counted from 1."""
+    return self._starts[line - 1]
+
   def find_line_end(self, offset: int) -> int:
     """Returns the offset of the end of a line, before its line end."""
     match = _LINE_END.search(self.text, offset)

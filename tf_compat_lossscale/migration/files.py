@@ -208,6 +208,16 @@ class File:
     """Returns a full name of this package as the file writes it."""
     return name.replace(PACKAGE, self.short, 1)
 
+  def show_line(self, line: int) -> str:
+    """Returns the file's name and a line, and the cell of a notebook."""
+    cell, line, _ = self.document.locate(self.lines.find_line(line))
+    place = f"cell {cell} line" if cell else "line"
+    return f"{os.path.basename(self.path)} {place} {line}"
+
+  def show_sign(self, sign: which_tensorflow.Sign) -> str:
+    """Returns a name that tells which TensorFlow the file means."""
+    return f"{sign.written}, {self.show_line(sign.line)}"
+
   def list_starts(self, most: int | None = None) -> list[str]:
     """Returns the files that start programs with this file, relative to it."""
     folder = os.path.dirname(self.path) or "."

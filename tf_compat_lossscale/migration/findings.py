@@ -74,6 +74,11 @@ class Change(NamedTuple):
   made: tuple[Finding, ...]
   left: tuple[Finding, ...]
 
+  @property
+  def edits(self) -> int:
+    """The number of findings for which the text itself changes."""
+    return sum(bool(each.edits or each.opening) for each in self.made)
+
 
 class ScanReport(NamedTuple):
   """What `scan` found, and what `migrate` would change.

@@ -16,7 +16,6 @@ import contextlib
 import gc
 import itertools
 import operator
-import re
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import installation
@@ -40,11 +39,6 @@ _USES = (
 _MATTERS = (
   *("LossScale", "loss_scale", "mixed_precision", "tf_compat_lossscale"),
   "TF_ENABLE_AUTO",
-)
-# What Python 3 says of code that Python 2 allows.
-_PYTHON_2 = re.compile(
-  "Missing parentheses in call to|multiple exception types|leading zeros in"
-  "|inconsistent use of tabs"
 )
 
 
@@ -156,7 +150,7 @@ def _check(
     progress(done, len(given))
     try:
       read[path] = trees.read(path, data)
-      errors += map(_advise, read[path].errors)
+      errors += map(sources.advise, read[path].errors)
     except documents.DocumentError as error:
       errors.append(str(error))
   unread = len(errors)
@@ -248,7 +242,7 @@ def _parse(
     source = sources.read_text(document.path, document.text)
   except sources.SourceError as error:
     shown = documents.show_path(document.path)
-    errors.append(_advise(str(error).replace(document.path, shown, 1)))
+    errors.append(str(error).replace(document.path, shown, 1))
     return None
   return files_lib.File(document, source)
 
@@ -263,9 +257,3 @@ def _find(
   if found and found[0].cell:
     found.sort(key=operator.attrgetter("cell"))
   return found
-
-
-def _advise(error: str) -> str:
-  """Returns an error, with what to do if the code may be Python 2."""
-  may_be_2 = _PYTHON_2.search(error) is not None
-  return f"{error}: if this is Python 2, run 2to3 first" if may_be_2 else error

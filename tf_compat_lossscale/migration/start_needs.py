@@ -79,7 +79,7 @@ def find_traits(file: files_lib.File) -> Traits:
     facts.add("graph")
   if file.switches:
     line = file.lines.find_position(file.switches[0][1][0])[0]
-    switch = f"{os.path.basename(file.path)}:{line}"
+    switch = file.show_line(line)
   return Traits(facts, lacks, switch)
 
 

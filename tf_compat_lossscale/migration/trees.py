@@ -46,7 +46,7 @@ def list_files(paths: Sequence[str], exclude: Sequence[str]) -> list[str]:
       raise findings.ScanError(
         f"no Python file (.py) or notebook (.ipynb){but} in {path!r}"
       )
-    for file in files:
+    for file in map(os.path.normpath, files) if path == "." else files:
       real = os.path.realpath(file)
       if real not in found or (
         os.path.islink(found[real]) and not os.path.islink(file)

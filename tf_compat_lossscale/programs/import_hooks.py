@@ -191,6 +191,26 @@ class _FirstImport(ImportWatcher):
     return sys.modules.pop(name)
 
 
+class _QuietImport(ImportWatcher):
+  """A watcher that drops what TensorFlow's libraries write as they load."""
+
+  def watches(self, name: str) -> bool:
+    return name == "tensorflow"
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    from tf_compat_lossscale._core import stderr
+
+    self.stop()
+    with stderr.drop():
+      importlib.import_module(name)
+    return sys.modules.pop(name)
+
+
+def import_quietly() -> None:
+  """Keeps the next import of TensorFlow from writing to standard error."""
+  _QuietImport().start()
+
+
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
   """Calls `then` with a module: after its import, or now if it is loaded."""
   if name in sys.modules:

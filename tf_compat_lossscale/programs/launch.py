@@ -176,6 +176,7 @@ def explain(program: Sequence[str], options: RunOptions) -> str:
   choice = choose(read, options)
   lines = [f"{' '.join(program)}: run with {choice}"]
   lines += _explain_choice(choice)
+  lines += [f"not read: {read.python_2}"] if read.python_2 else []
   lines += _explain_missing(read.list_sources(), choice.tensorflow)
   return "\n".join(lines)
 
@@ -228,6 +229,8 @@ def _decide_environment(
   """
   read = program_files.read_program(program)
   choice = choose(read, options)
+  if read.python_2 and not quiet:
+    print(f"tf-lossscale: {read.python_2}", file=sys.stderr)
   try:
     env = make_environment(choice)
   except ImportError as error:
@@ -236,6 +239,8 @@ def _decide_environment(
     choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
   env[legacy_names.QUIET] = str(int(quiet))
+  if quiet:
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   env[legacy_names.PACKAGES] = os.pathsep.join(read.packages)
   if choice.decision is None and not any(options):
     env[_MODE] = "auto"

@@ -48,11 +48,13 @@ class Program(NamedTuple):
       these name, and in the same way what those import.
     packages: The installed packages that are the program's own.
     error: Why there are no levels, if there are none.
+    python_2: The first error of a file that may be Python 2, or "".
   """
 
   levels: Sequence[Sequence[sources.SourceFile]]
   packages: Sequence[str] = ()
   error: str = ""
+  python_2: str = ""
 
   def list_sources(self) -> list[sources.SourceFile]:
     """Returns the sources of all levels."""
@@ -99,13 +101,14 @@ def read_program(words: Sequence[str]) -> Program:
       own.append(name)
       search.append(os.path.dirname(folder))
   error = errors[-1] if errors else ""
-  levels = _read_levels(first, search, own)
+  levels = _read_levels(first, search, own, errors)
   known = [source for level in levels for source in level]
   named = {path for each in known for path in _find_named(each, search)}
   named -= {os.path.abspath(source.path) for source in known}
   named = {path for path in named if _is_own(path, own)}
-  others = _read_levels(_read_all(sorted(named), []), search, own)
-  return Program([*levels, *others], own, error)
+  others = _read_levels(_read_all(sorted(named), errors), search, own, errors)
+  python_2 = next(filter(sources.may_be_2, errors), "")
+  return Program([*levels, *others], own, error, python_2)
 
 
 @functools.cache
@@ -116,7 +119,10 @@ def find_package(path: str) -> str | None:
 
 
 def _read_levels(
-  first: Sequence[sources.SourceFile], search: Sequence[str], own: Iterable[str]
+  first: Sequence[sources.SourceFile],
+  search: Sequence[str],
+  own: Iterable[str],
+  errors: list[str],
 ) -> list[Sequence[sources.SourceFile]]:
   """Reads what the first sources import, and so on, level by level."""
   levels = [first]
@@ -130,7 +136,7 @@ def _read_levels(
       if path not in seen and _is_own(path, own)
     }
     seen |= paths.keys()
-    levels.append(_read_all(paths, []))
+    levels.append(_read_all(paths, errors))
   return [level for level in levels if level]
 
 

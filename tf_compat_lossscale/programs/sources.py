@@ -50,6 +50,14 @@ _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
 _BINDING = (ast.Assign, ast.Import, ast.ImportFrom)
 
 
+# What Python 3 says of code that Python 2 allows.
+_PYTHON_2 = re.compile(
+  "Missing parentheses in call to|multiple exception types|leading zeros in"
+  "|inconsistent use of tabs"
+)
+_TO_3 = ": if this is Python 2, run 2to3 first"
+
+
 class SourceError(Exception):
   """An error for a source that cannot be read; the message is one line."""
 
@@ -453,4 +461,14 @@ def _explain(path: str, error: Exception) -> SourceError:
   """Returns the error for a text that is not Python."""
   line = getattr(error, "lineno", None) or 1
   reason = getattr(error, "msg", None) or str(error) or "too deep"
-  return SourceError(f"{path}:{line}: cannot be parsed: {reason}")
+  return SourceError(advise(f"{path}:{line}: cannot be parsed: {reason}"))
+
+
+def advise(error: str) -> str:
+  """Returns an error, with what to do if the code may be Python 2."""
+  return f"{error}{_TO_3}" if _PYTHON_2.search(error) else error
+
+
+def may_be_2(error: str) -> bool:
+  """Returns whether an error is that of a file which may be Python 2."""
+  return error.endswith(_TO_3)

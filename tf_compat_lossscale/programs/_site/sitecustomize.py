@@ -62,6 +62,8 @@ def _start():
     for name in ("collections", "inspect", "numpy", absl):
       import_hooks.when_imported(name, prepare_library)
     import_hooks.when_imported("tensorflow", prepare)
+    if os.environ.get("TF_COMPAT_LOSSSCALE_QUIET") == "1":
+      import_hooks.import_quietly()
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401
