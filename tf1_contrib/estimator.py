@@ -6,6 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow_estimator.python.estimator.canned import head as heads
+
+_MEAN = tf.losses.Reduction.SUM_OVER_BATCH_SIZE
 
 
 class _ClippingOptimizer(tf.train.Optimizer):
@@ -46,3 +49,45 @@ def clip_gradients_by_norm(optimizer: Any, clip_norm: Any) -> Any:
     clip_norm: The largest global norm of all gradients, a float [].
   """
   return _ClippingOptimizer(optimizer, clip_norm)
+
+
+def multi_class_head(
+  n_classes: int,
+  weight_column: Any = None,
+  label_vocabulary: Any = None,
+  loss_reduction: str = _MEAN,
+  loss_fn: Any = None,
+  name: str | None = None,
+) -> Any:
+  """Returns a head for three or more classes, of which one is right."""
+  make = heads._multi_class_head_with_softmax_cross_entropy_loss
+  arguments = weight_column, label_vocabulary, loss_reduction, loss_fn, name
+  return make(n_classes, *arguments)
+
+
+def binary_classification_head(
+  weight_column: Any = None,
+  thresholds: Any = None,
+  label_vocabulary: Any = None,
+  loss_reduction: str = _MEAN,
+  loss_fn: Any = None,
+  name: str | None = None,
+) -> Any:
+  """Returns a head for two classes."""
+  make = heads._binary_logistic_head_with_sigmoid_cross_entropy_loss
+  arguments = label_vocabulary, loss_reduction, loss_fn, name
+  return make(weight_column, thresholds, *arguments)
+
+
+def regression_head(
+  weight_column: Any = None,
+  label_dimension: int = 1,
+  loss_reduction: str = _MEAN,
+  loss_fn: Any = None,
+  inverse_link_fn: Any = None,
+  name: str | None = None,
+) -> Any:
+  """Returns a head for numbers, whose loss is the squared error."""
+  make = heads._regression_head
+  arguments = loss_reduction, loss_fn, inverse_link_fn, name
+  return make(weight_column, label_dimension, *arguments)

@@ -36,6 +36,16 @@ def register_dense_tensor_like_type(tensor_type: type) -> None:
   del tensor_type
 
 
+def register_op_list(op_list: Any) -> None:
+  """Does nothing: TensorFlow registers the ops of a library as it loads it."""
+  del op_list
+
+
+def unknown_shape(op: Any) -> list[Any]:
+  """Returns an unknown shape for each output: for `RegisterShape`."""
+  return [tf.TensorShape(None) for _ in op.outputs]
+
+
 class Linear:
   """`concat(args) * kernel + bias`, with variables of the current scope."""
 

@@ -11,6 +11,7 @@ import numbers
 import re
 from typing import Any
 from typing import NamedTuple
+from typing import NoReturn
 
 # Types of hyperparameters that are alike: a hyperparameter of one of them takes
 # a value of any. A bool is an integer in Python, so it comes first.
@@ -172,6 +173,15 @@ class HParams:
     return json.dumps(
       self.values(), indent=indent, separators=separators, sort_keys=sort_keys
     )
+
+  def to_proto(self, *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises an error: the protocol buffer went with tf.contrib."""
+    raise NotImplementedError(
+      "HParams.to_proto and from_proto went with tf.contrib: use to_json() and "
+      "parse_json()"
+    )
+
+  from_proto = to_proto
 
   def parse_json(self, values_json: str) -> HParams:
     """Sets hyperparameters from the text of a JSON object.

@@ -44,7 +44,6 @@ print(json.dumps([wrong, callables]))
 _GONE = {
   "crf.crf_multitag_sequence_score",
   "data.reduce_dataset",
-  "distribute.TPUStrategy",
   "framework.assert_scalar_int",
   "framework.get_graph_from_inputs",
   "framework.reduce_sum_n",

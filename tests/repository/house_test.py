@@ -229,6 +229,7 @@ _OWN = "an attribute of this package's own class, without a public name yet"
 _DOORS = ("_core.tf.", "keras._keras2.")
 # Module or wing -> private names of foreign objects -> the reason of their use.
 # Move a use behind a door rather than add a row.
+_HEAD = "the head that tf.contrib.estimator's function made"
 _USES = {
   "_core.optimizer_kinds": {
     "_agg_helper": "what adds up the gradients of Horovod's passes",
@@ -250,11 +251,16 @@ _USES = {
     "_getframe": "tells which module asks for a name, and is told accordingly",
   },
   "programs.old_methods": {
+    "_GetNdArray": "what an assertion of a test compares",
+    "_unconditional_loss": "marks the losses of a layer's weights",
     "_SEED_GENERATOR": "seeds the initializers of Keras 2",
   },
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
   "tf1_contrib": {
+    "_binary_logistic_head_with_sigmoid_cross_entropy_loss": _HEAD,
+    "_multi_class_head_with_softmax_cross_entropy_loss": _HEAD,
+    "_regression_head": _HEAD,
     "_beta1": "the start of AdaMaxOptimizer's power",
     "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
     "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",

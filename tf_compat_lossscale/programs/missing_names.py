@@ -74,7 +74,9 @@ _ELSEWHERE = {
   "constrained_optimization": (
     "create_lagrangian_loss of tensorflow_constrained_optimization"
   ),
+  "factorization": "tf.compat.v1.estimator.experimental.KMeans",
   "gan": "tensorflow_gan, with setuptools<81",
+  "linear_optimizer optimizer_v2": "an optimizer of tf.compat.v1.train",
   "kfac": "the package kfac",
   "saved_model session_bundle": "tf.compat.v1.saved_model",
   "tensorboard": "the package tensorboard",
@@ -92,6 +94,8 @@ HINTS = {
   ),
   "distributions": "Use tensorflow_probability.distributions.",
   "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
+  "eager.Network": "Use tf.keras.Model.",
+  "eager.Sequential": "Use tf.keras.Sequential.",
   "autograph.set_loop_options": (
     "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
   ),
@@ -101,7 +105,6 @@ HINTS = {
   "data.assert_element_shape": "Use tf.ensure_shape in the dataset's map.",
   "data.reduce_dataset": "Use the dataset's method reduce.",
   "data.sliding_window_batch": "Use the dataset's window and flat_map.",
-  "distribute.TPUStrategy": "Use tf.compat.v2.distribute.TPUStrategy.",
   "estimator": "Use tf.estimator.",
   "integrate": (
     "Use tensorflow_probability.math.ode, with resource variables."
@@ -127,7 +130,9 @@ HINTS = {
   "layers.embedding_lookup_unique": "Use tf.nn.embedding_lookup.",
   "learn": "Use tf.estimator.",
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
+  "learn.VocabularyProcessor": "Use tf.keras.preprocessing.text.Tokenizer.",
   "learn.datasets": "Use tf.keras.datasets.",
+  "nn": "Use tf.nn, whose losses take labels and logits by name.",
   "nn.alpha_dropout": "Use tf.keras.layers.AlphaDropout with training=True.",
   "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
   "opt": "Use an optimizer of tf.compat.v1.train.",
@@ -155,6 +160,7 @@ HINTS = {
   ),
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
   "text": "Write it in NumPy, in tf.compat.v1.py_func.",
+  "tpu": "Use tf.compat.v2.distribute.TPUStrategy.",
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
 }
 
@@ -306,7 +312,7 @@ def _find(
   if gone:
     return Absence(gone, hint=explain(gone) or "")
   # What every module and class has, such as `__name__`, is no name to miss.
-  place = legacy_names.find_place(re.sub(r"(\.__\w+__)+$", "", name))
+  place = legacy_names.find_place(re.sub(r"\.__\w+__(\..*)?$", "", name))
   if place is None or not place.module or legacy_names.find_home(name):
     return None
   first, _, below = place.module.partition(".")

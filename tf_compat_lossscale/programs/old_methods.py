@@ -50,9 +50,10 @@ _Change = tuple[Any, str, Any]
 
 _KERAS = re.compile(
   r"(?:tf_)?keras(?:\.src)?\."
-  r"(backend|engine\.sequential|mixed_precision\.policy)"
+  r"(backend|engine\.(base_layer(_v1)?|sequential)|mixed_precision\.policy)"
 )
 _TENSORBOARD = "tensorflow.python.summary.tb_summary"
+_TEST_UTIL = "tensorflow.python.framework.test_util"
 _seeds: list[Any] = []  # The last argument of `tf.random.set_seed`, if any.
 
 
@@ -68,12 +69,20 @@ def list_changes(name: str, module: Any) -> Iterator[_Change]:
     yield from _list_in_tensorflow(module)
   elif name == _TENSORBOARD:
     yield module.TBNotInstalledError, "__init__", _explain_tensorboard
+  elif name == _TEST_UTIL:
+    case = module.TensorFlowTestCase
+    yield case, "_GetNdArray", _evaluate_nests(case._GetNdArray)
   elif match is None:
     return
   elif match[1] == "backend":
     _seed_keras()
     if not hasattr(module, "__path__"):  # For `backend.tensorflow_backend`.
       yield module, "__path__", []
+  elif match[1].startswith("engine.base_layer"):
+    yield module.Layer, "apply", _forward("__call__")
+    if not match[1].endswith("v1"):  # Updates of eager layers run at once.
+      yield module.Layer, "get_losses_for", _get_losses_for
+      yield module.Layer, "get_updates_for", lambda self, inputs: []
   elif match[1] == "engine.sequential":
     if not hasattr(module.Sequential, "predict_classes"):
       yield module.Sequential, "predict_classes", _predict_classes
@@ -145,6 +154,34 @@ def _seed_keras() -> None:
   if _seeds and hasattr(module, "_SEED_GENERATOR"):
     generator = None if _seeds[0] is None else random.Random(_seeds[0])
     module._SEED_GENERATOR.generator = generator
+
+
+def _get_losses_for(self: Any, inputs: Any) -> list[Any]:
+  """Returns the losses that inputs of an eager layer led to.
+
+  The layer does not know which inputs: they have all losses but those of
+  weights, which are for None.
+  """
+  is_asked = inputs is None
+  return [
+    loss
+    for loss in self.losses
+    if getattr(loss, "_unconditional_loss", False) == is_asked
+  ]
+
+
+def _evaluate_nests(to_array: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns a `_GetNdArray` of tests that takes symbolic tensors in lists."""
+
+  @functools.wraps(to_array)
+  def evaluate(self: Any, a: Any) -> Any:
+    try:
+      return to_array(self, a)
+    except NotImplementedError:  # A symbolic tensor is no array.
+      nest = sys.modules["tensorflow"].nest
+      return to_array(self, nest.map_structure(self._GetNdArray, a))
+
+  return evaluate
 
 
 def _predict_classes(

@@ -151,6 +151,16 @@ distribute.values
 eager.tape
   py.eager.record: could_possibly_record record_operation should_record_backprop
     stop_recording
+feature_column.feature_column_lib feature_column.feature_column_v2
+  tf.keras.layers: DenseFeatures
+feature_column.feature_column_lib feature_column.sequence_feature_column
+  tf.keras.experimental: SequenceFeatures
+framework.common_shapes
+  tf1_contrib.private: unknown_shape
+framework.op_def_library
+  ours.contrib_parameters: OpDefLibrary
+framework.op_def_registry
+  tf1_contrib.private: register_op_list
 framework.graph_util framework.graph_util_impl
   tf.graph_util: convert_variables_to_constants
 framework.ops
@@ -170,6 +180,12 @@ framework.tensor_util
 layers.layers layers.normalization
   tf.layers: BatchNormalization batch_normalization
     BatchNorm=BatchNormalization batch_norm=batch_normalization
+# TensorFlow 1 hid this package by the module `framework.ops`.
+ops
+  py.framework.ops: Graph GraphKeys IndexedSlices NoGradient NotDifferentiable
+    Operation RegisterGradient Tensor add_to_collection colocate_with
+    control_dependencies convert_to_tensor convert_to_tensor_v2 device
+    get_collection get_default_graph name_scope
 ops.array_ops
   py.ops.array_ops_stack: stack unstack
 ops.control_flow_ops
@@ -192,6 +208,8 @@ ops.nn_impl
   py.ops.nn_impl_distribute: compute_average_loss scale_regularization_loss
 ops.random_ops
   py.ops.random_crop_ops: random_crop
+ops.resource_variable_ops
+  py.ops.ref_variable: _from_proto_fn _to_proto_fn
 ops.standard_ops
   tf: random_crop stack unstack
 ops.variable_scope
@@ -207,11 +225,14 @@ pywrap_tensorflow
   tf.train: NewCheckpointReader
   py.client._pywrap_events_writer: EventsWriter
   py.util._pywrap_util_port: IsGoogleCudaEnabled IsMklEnabled
+saved_model.loader_impl
+  py.saved_model.loader_impl: _parse_saved_model=parse_saved_model
 saved_model.utils_impl
   py.saved_model.path_helpers: get_assets_dir get_or_create_assets_dir
     get_or_create_variables_dir get_variables_dir get_variables_path
 tpu.tpu
-  py.tpu.tpu_replication: TPUReplicateContext outside_compilation
+  py.tpu.tpu_replication: TPUReplicateContext _OUTSIDE_COMPILATION_ATTR
+    _TPU_REPLICATE_ATTR _UNSUPPORTED_OPS outside_compilation
 training.checkpoint_utils training.saver
   tf.train: NewCheckpointReader
 # Names that changed, too.
@@ -304,6 +325,8 @@ distribute
     StandardSingleLossStep Step
   tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
     ParameterServerStrategy
+  tf.distribute.experimental: TPUStrategy
+  tf.tpu.experimental: initialize_tpu_system
   py.distribute.cross_device_ops: AllReduceCrossDeviceOps
   # Names of 1.12.
   py.distribute.cross_device_ops:
@@ -320,8 +343,13 @@ eager
     executing_eagerly in_eager_mode=executing_eagerly make_template
     py_func=py_function
   py.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
-    DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
-    set_execution_mode
+    DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC async_wait
+    execution_mode num_gpus set_execution_mode
+  py.framework.test_util:
+    run_all_tests_in_graph_and_eager_modes=run_all_in_graph_and_eager_modes
+    run_test_in_graph_and_eager_modes=run_in_graph_and_eager_modes
+  py.ops.variable_scope: EagerVariableStore
+  tf.app: run
   tf.train: Checkpoint
   py.data.ops.iterator_ops: Iterator=OwnedIterator
   tf1_contrib.parameters: defun=function function
@@ -337,7 +365,12 @@ estimator
     stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook
   tf.estimator: BaselineEstimator DNNEstimator DNNLinearCombinedEstimator
     LinearEstimator add_metrics
-  tf1_contrib.estimator: clip_gradients_by_norm
+  tf1_contrib.estimator: binary_classification_head clip_gradients_by_norm
+    multi_class_head regression_head
+factorization
+  py.ops.clustering_ops: COSINE_DISTANCE KMEANS_PLUS_PLUS_INIT KMeans
+    RANDOM_INIT SQUARED_EUCLIDEAN_DISTANCE
+  py.ops.gen_clustering_ops: nearest_neighbors
 feature_column
   tf.feature_column: sequence_categorical_column_with_hash_bucket
     sequence_categorical_column_with_identity
@@ -492,6 +525,13 @@ util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
 # Some programs import these, and use what they had in rare cases alone.
+bayesflow bigtable boosted_trees cloud copy_graph decision_trees deprecated
+    ffmpeg fused_conv grid_rnn hadoop hooks ignite input_pipeline
+    integrate kafka kernel_methods kinesis labeled_tensor libsvm
+    linear_optimizer meta_graph_transform model_pruning nearest_neighbor
+    optimizer_v2 periodic_resample quantization receptive_field
+    reduce_slice_ops remote_fused_graph rpc session_bundle solvers specs
+    stat_summarizer tensor_forest testing text timeseries
 compiler.jit compiler.xla learn.monitors lookup.lookup_ops
     graph_editor.edit graph_editor.match graph_editor.reroute
     graph_editor.select graph_editor.subgraph graph_editor.transform
@@ -547,6 +587,8 @@ utils.tf_utils
 utils.training_utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
 backend.tensorflow_backend = keras2.backend
+keras_parameterized = keras2.testing_infra.test_combinations
+testing_utils = keras2.testing_infra.test_utils
 initializers.initializers_v2 = keras2.initializers.initializers
 layers.advanced_activations layers.convolutional_recurrent
     layers.cudnn_recurrent layers.dense_attention layers.embeddings layers.local

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of `tf.contrib` whose parameters have other names today."""
+"""Names of TensorFlow 1 whose parameters have other names today."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import op_def_library
 from tensorflow.python.ops import confusion_matrix
 from tensorflow.python.ops import lookup_ops
 
@@ -40,3 +41,17 @@ def remove_squeezable_dimensions(
   return confusion_matrix.remove_squeezable_dimensions(
     predictions, labels, name=name
   )
+
+
+class OpDefLibrary:
+  """A library of ops that are called by name, as generated code did."""
+
+  def add_op_list(self, op_list: Any) -> None:
+    """Does nothing: any op that is registered can be called."""
+
+  def apply_op(self, op_type_name: str, name: Any = None, **words: Any) -> Any:
+    """Returns the outputs of an op, or the op if it has none."""
+    own = getattr(tf.raw_ops, op_type_name, None)
+    if own is not None:  # It may have attributes that came since.
+      return own(name=name, **words)
+    return op_def_library.apply_op(op_type_name, name, **words)
