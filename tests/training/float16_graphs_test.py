@@ -183,7 +183,7 @@ class _WatchedSession:
     self._session, self._watch = session, watch
     self.graph = session.graph
 
-  def run(self, fetches, feed_dict=None):
+  def run(self, fetches, feed_dict=None, *_):
     return self._watch.run(self._session, fetches, feed_dict=feed_dict)
 
 
