@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 export PYTHON
 
-.PHONY: demo test machines coverage mutants matrix lint bazel bench gpu strangers package docs venv clean
+.PHONY: demo test machines coverage mutants matrix lint bazel bench gpu strangers package docs surface venv clean
 
 demo: venv
 	"$(VENV)/bin/python" examples/resume_digits.py
@@ -24,6 +24,11 @@ mutants: venv
 
 matrix:
 	tools/matrix.sh $(RELEASES)
+
+# Which private names of TensorFlow are there, and which are gone. ARGS=--all
+# prints each.
+surface: venv
+	"$(VENV)/bin/python" tools/surface.py $(ARGS)
 
 lint: venv
 	tools/lint.sh "$(VENV)"

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the rules of the package's structure.
-
-A table has a reason for each private name of others that the package uses
-elsewhere than behind its doors.
-"""
+"""Tests the rules of the package's structure."""
 
 import ast
 import functools
@@ -13,6 +9,7 @@ import json
 import re
 
 import helpers
+import private_names
 import project_files
 import pytest
 
@@ -217,128 +214,87 @@ def test_the_package_alone_and_the_command_line_need_no_tensorflow():
   assert not [name for name in added if name.startswith("tensorflow")]
 
 
-# Private names of others.
+_INHERITED = """
+import contextlib, importlib, inspect, json, pkgutil, sys
+import tf1_contrib
+import tf_compat_lossscale as tfl
 
-# Names with an underscore that Python documents as public.
-_PYTHONS = {"_", "_asdict", "_exit", "_fields", "_make", "_replace"}
-_ASKING = ("getattr", "hasattr", "setattr", "delattr")
-
-_OWN = "an attribute of this package's own class, without a public name yet"
-
-# These may use any private name of TensorFlow and of Keras 2.
-_DOORS = ("_core.tf.", "keras._keras2.")
-# Module or wing -> private names of foreign objects -> the reason of their use.
-# Move a use behind a door rather than add a row.
-_HEAD = "the head that tf.contrib.estimator's function made"
-_USES = {
-  "_core.optimizer_kinds": {
-    "_agg_helper": "what adds up the gradients of Horovod's passes",
-    "_backward_passes_per_step": "the passes of Horovod's Adasum",
-  },
-  "accumulation": {
-    "_create_non_slot_variable": "makes the number of micro-batches",
-    "_get_non_slot_variable": "finds the number of micro-batches",
-    "_loss_scale": _OWN,
-    "_optimizer": _OWN,
-  },
-  "keras.optimizer_states": {
-    "_trainable_variables": "the weights of the slots of Keras 3's optimizers",
-  },
-  "programs.import_hooks": {
-    "_getframe": "tells `find_spec` and `from a import b` from `import a.b`",
-  },
-  "programs.tensorflow1": {
-    "_getframe": "tells which module asks for a name, and is told accordingly",
-  },
-  "programs.old_methods": {
-    "_GetNdArray": "what an assertion of a test compares",
-    "_unconditional_loss": "marks the losses of a layer's weights",
-    "_SEED_GENERATOR": "seeds the initializers of Keras 2",
-  },
-  # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
-  # names for subclasses, and has no public ones.
-  "tf1_contrib": {
-    "_binary_logistic_head_with_sigmoid_cross_entropy_loss": _HEAD,
-    "_multi_class_head_with_softmax_cross_entropy_loss": _HEAD,
-    "_regression_head": _HEAD,
-    "_beta1": "the start of AdaMaxOptimizer's power",
-    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
-    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
-    "_create_non_slot_variable": "makes AdaMaxOptimizer's power",
-    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
-    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
-    "_set_device": "moves an op of Python to the CPU",
-    "_use_locking": "whether AdamOptimizer's kernels lock",
-    "_zeros_slot": "makes a slot of zeros",
-  },
-  "keras": {
-    "_track_trackable": "names a child as the checkpoints of old releases do",
-  },
-}
-
-
-def defined_names(tree):
-  """Returns the names that a module defines or sets on its own objects."""
-  names = set()
-  for node in ast.walk(tree):
-    if isinstance(node, ast.ClassDef | ast.FunctionDef):
-      names.add(node.name)
-    elif isinstance(node, ast.alias):
-      names.add(node.asname or node.name)
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-      names.add(node.id)
-    elif (
-      isinstance(node, ast.Attribute)
-      and isinstance(node.ctx, ast.Store)
-      and ast.unparse(node.value) in ("self", "cls")
-    ):
-      names.add(node.attr)
-  return names
-
-
-def used_names(tree):
-  """Yields the private names that a module uses as attributes.
-
-  Yields:
-    Pairs of the name and whether its object is `self`, `cls` or `super()`.
-  """
-  for node in ast.walk(tree):
-    if isinstance(node, ast.Attribute):
-      owner, name = node.value, node.attr
-    elif (
-      isinstance(node, ast.Call)
-      and ast.unparse(node.func) in _ASKING
-      and isinstance(node.args[1], ast.Constant)
-    ):
-      owner, name = node.args[0], node.args[1].value
-    else:
+tfl.install()
+found = set()
+for package in (tf1_contrib, tfl):
+  for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if info.name.endswith(("__main__", "sitecustomize")):
       continue
-    is_dunder = name.startswith("__") and name.endswith("__")
-    if name.startswith("_") and not is_dunder and name not in _PYTHONS:
-      yield name, ast.unparse(owner) in ("self", "cls", "super()")
+    with contextlib.suppress(ImportError):  # One needs Keras 3.
+      importlib.import_module(info.name)
+    for cls in vars(sys.modules.get(info.name, tfl)).values():
+      if inspect.isclass(cls) and cls.__module__ == info.name:
+        for base in cls.__mro__:
+          if base.__module__.startswith(("tensorflow", "keras", "tf_keras")):
+            found |= {n for n, v in vars(base).items() if callable(v)}
+print(json.dumps([n for n in found if n[0] == "_" and n[-2:] != "__"]))
+"""
+
+
+@functools.cache
+def list_inherited():
+  """Returns the private methods of TensorFlow's and Keras's base classes."""
+  printed = helpers.run_forked("-c", _INHERITED, **helpers.KERAS_2)
+  return frozenset(json.loads(printed.splitlines()[-1]))
 
 
 def test_the_table_lists_the_private_names_that_are_used():
-  trees = {
-    name_of(path): ast.parse(path.read_text("utf-8"))
-    for path in (*_MODULES, *_LEAVES)
-  }
-  defined = {module: defined_names(tree) for module, tree in trees.items()}
-  everything = set().union(*defined.values())
-  used = set()
-  for module, tree in trees.items():
-    if f"{module}.".startswith(_DOORS):
-      continue
-    fits = [x for x in _USES if f"{module}.".startswith(f"{x}.")]
-    place = max(fits, key=len, default=module)
-    for name, is_own in used_names(tree):
-      if name not in (everything if is_own else defined[module]):
-        used.add((place, name))
-  listed = {(place, name) for place, names in _USES.items() for name in names}
-  assert not (unlisted := used - listed), (
-    f"use a public name, or move behind a door: {sorted(unlisted)}"
-  )
+  modules = private_names.read_modules()
+  used = private_names.find_uses(modules, list_inherited())
+  listed, how = private_names.list_uses(), "use a public name, or a door"
+  assert not used - listed, f"{how}: {sorted(used - listed)}"
   assert not listed - used, f"remove the rows: {sorted(listed - used)}"
+
+
+@pytest.mark.parametrize(
+  ("planted", "name"),
+  [
+    (
+      'importlib.import_module("tensorflow.python.ops.math_ops")',
+      "tensorflow.python",
+    ),
+    (
+      "class Mine(_Window):\n  def _restore_slot_variable(self, *args): pass",
+      "_restore_slot_variable",
+    ),
+    (
+      "def f(opt):\n  return opt._restore_slot_variable",
+      "_restore_slot_variable",
+    ),
+    ('def _slots(opt):\n  return getattr(opt, "_slots_of")', "_slots_of"),
+    ("import tensorflow as tf\ntf.python.ops.math_ops", "tensorflow.python"),
+  ],
+)
+def test_a_planted_use_is_found(planted, name):
+  trees = private_names.read_modules()
+  trees["accumulation"].body += ast.parse(planted).body
+  found = private_names.find_uses(trees, list_inherited())
+  assert ("accumulation", name) in found
+
+
+_GONE = """
+import sys
+sys.path.insert(0, "tools")
+import private_names
+import surface
+private_names.USES["policies"]["Optimizer._gone"] = "a test"
+surface.tables.TABLE.names["tensorflow.python"]["old"] = "py.ops.math_ops.gone"
+sys.exit(surface.main([]))
+"""
+
+
+@pytest.mark.thorough
+def test_the_surface_tells_what_is_gone():
+  done = helpers.complete_forked("-c", _GONE, cwd=helpers.ROOT)
+  lines = done.stdout.splitlines()
+  assert done.returncode == 1 and len(lines) == 3, done
+  assert lines[0].startswith("Optimizer._gone: gone, used by policies: ")
+  assert lines[1].startswith("py.ops.math_ops.gone: gone, used by tensorflow.")
 
 
 def test_marked_tests_are_there():
