@@ -344,6 +344,38 @@ def test_objects(tmp_path, kind):
   assert {"slot", "counter", "state"} <= kinds
 
 
+class _Boosted(_keras2.keras.optimizers.legacy.SGD):
+  """An optimizer with a hyperparameter more."""
+
+  def __init__(self):
+    super().__init__(0.1)
+    self._set_hyper("boost", 2.0)
+
+
+@pytest.mark.parametrize(
+  ("make_optimizer", "is_fixed"),
+  [
+    (_Boosted, False),
+    (_Boosted, True),
+    (_keras2.keras.optimizers.legacy.SGD, True),
+    (_keras2.keras.optimizers.legacy.Adam, True),
+  ],
+)
+def test_optimizers_without_slots(make_optimizer, is_fixed, tmp_path):
+  """Checks Keras's own wrapper with a fixed scale, and before a first step."""
+  optimizer = make_optimizer()
+  if is_fixed:
+    wrap = _keras2.keras.mixed_precision.LossScaleOptimizer
+    optimizer = wrap(optimizer, dynamic=False, initial_scale=8.0)
+  w = tf.Variable([1.0], name="w")
+  _ = optimizer.iterations
+  source = tf.train.Checkpoint(w=w, opt=optimizer).save(str(tmp_path / "old"))
+  _, written = export(source, tmp_path, "npz")
+  assert written.keys() == {"w"}
+  api = checkpoint.describe(source).api
+  assert api == ("Keras 2.3+" if is_fixed else None)
+
+
 @pytest.mark.parametrize("kind", ["keras2", "keras3", "saved_model"])
 def test_metrics_are_no_weights(kind, tmp_path):
   if kind == "keras3":
@@ -396,6 +428,10 @@ _OBJECTS = {
   "a root that counts": (
     lambda: make(iter=5, part=make(iter=3, bias=2.0)),
     {"iter": 5, "part/iter": 3, "bias": 2},
+  ),
+  "a layer that counts": (
+    lambda: make(part=make(iter=3, momentum=0.5, w=make(b=1.0))),
+    {"momentum": 0.5, "b": 1, "iter": 3},
   ),
   "a list called as Keras's metrics": (
     lambda: make(metrics=[tf.Variable(1.0, name="w")]),

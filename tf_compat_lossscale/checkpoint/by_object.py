@@ -22,8 +22,10 @@ The variables of a loss scale are compared by what they mean.
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 from typing import Any
 from typing import NamedTuple
@@ -31,12 +33,13 @@ from typing import NamedTuple
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import object_graph
+from tf_compat_lossscale._core import slot_names
+from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import objects as _objects
 from tf_compat_lossscale.checkpoint import places
-from tf_compat_lossscale.checkpoint import slots
-from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.places import make_place
 from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Source
@@ -50,7 +53,7 @@ from tf_compat_lossscale.keras import optimizer_states
 
 _ATTRIBUTES = "/.ATTRIBUTES/"
 # How wrappers call the optimizer inside: compat.v1 and Keras 2, Keras 3.
-_BASES = (names.BASE_OPTIMIZER, names.INNER_OPTIMIZER)
+_BASES = (object_graph.BASE_OPTIMIZER, object_graph.INNER_OPTIMIZER)
 _SCALE = "scale "  # What the meaning of a loss scale's variable begins with.
 _OTHER_LAYOUT = "the same optimizer, laid out otherwise"
 _V1 = "TensorFlow 1's"
@@ -76,12 +79,18 @@ class _Layout(NamedTuple):
   items: list[Any]
 
 
-def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
+def _lay_out(
+  item: Any,
+  list_children: Callable[[Any], Mapping[str, Any]],
+  is_inside: Callable[[Any], bool],
+  like: Any,
+) -> _Layout:
   """Returns what is in an object.
 
   Args:
     item: An object of the program, or the number of a node; or None.
-    side: The module `objects`, or an `ObjectGraph`.
+    list_children: Returns name -> child.
+    is_inside: Returns whether a child may be the optimizer inside a wrapper.
     like: The object of the program at this place.
   """
   found = _Layout({}, [], [])
@@ -90,30 +99,30 @@ def _lay_out(item: Any, side: Any, like: Any) -> _Layout:
   while item is not None:
     found.items.append(item)
     way = "".join(f"{base}/" for base in found.bases)
-    children = side.list_children(item)
+    children = list_children(item)
     inside = [
       name
       for name in _BASES
       if is_optimizer
       and name in children
       and children[name] not in found.items
-      and side.is_optimizer(children[name])
+      and is_inside(children[name])
     ]
     base = inside[0] if inside else None
-    has_scale = is_optimizer and names.KERAS_3_SCALE in children
+    has_scale = is_optimizer and object_graph.KERAS_3_SCALE in children
     for name, child in children.items():
       weights = {}
-      if is_scale or (has_scale and name in names.KERAS_3):
+      if is_scale or (has_scale and name in object_graph.KERAS_3_MEMBERS):
         weights = {name: child}
-      elif is_optimizer and name == names.LOSS_SCALE:
-        below = side.list_children(child)
+      elif is_optimizer and name == object_graph.LOSS_SCALE:
+        below = list_children(child)
         weights = {f"{name}/{key}": weight for key, weight in below.items()}
       for path, weight in weights.items():
         key = path.rpartition("/")[2]
         found.parts[_SCALE + names.MEANINGS.get(key, key)] = weight, way + path
       if weights:
         continue
-      is_ignored = name in _BASES or base == names.INNER_OPTIMIZER
+      is_ignored = name in _BASES or base == object_graph.INNER_OPTIMIZER
       if not (is_optimizer and is_ignored):
         found.parts[name] = child, way + name
     if base is None:
@@ -231,8 +240,16 @@ class _Walk:
   def _list_steps(self, step: _Step) -> Iterator[_Step]:
     """Yields what is in an object, each with the node for it."""
     item, number = step.item, step.number
-    here = _lay_out(item, _objects, item)
-    there = _lay_out(number, self._graph, item)
+    here = _lay_out(item, _objects.list_children, _objects.is_optimizer, item)
+    graph = self._graph
+    there = _lay_out(
+      number,
+      graph.children.__getitem__,
+      lambda node: bool(
+        graph.children[node] or graph.nodes[node].slot_variables
+      ),
+      item,
+    )
     if not step.path:  # What tf.train.Checkpoint has beside its root.
       here.parts.update((n, (child, n)) for n, child in self._attached.items())
     other_layout = "" if here.bases == there.bases else _OTHER_LAYOUT
@@ -268,7 +285,7 @@ class _Walk:
         f"{step.path}/{way}".lstrip("/"),
         step.proof or proof,
         step.excuse or excuse,
-        step.is_again or meaning == _objects.AGAIN,
+        step.is_again or meaning == object_graph.AGAIN,
       )
 
   def _add_slots(self) -> None:
@@ -301,7 +318,7 @@ class _ObjectRestore:
   ) -> None:
     self._session, self._checkpoint = session, checkpoint
     self._wishes = wishes
-    self._graph = ObjectGraph(checkpoint)
+    self._graph = checkpoint.objects
     items = _objects.walk(objects)
     self._initial = {} if session else _objects.find_initial_values(items)
     self._walk = _Walk(self._graph, objects)
@@ -354,18 +371,18 @@ class _ObjectRestore:
     optimizer, nodes = owner.optimizer, owner.numbers
     children = {name for n in nodes for name in self._graph.children[n]}
     roles = {name for n, _, name in self._graph.slots if n in nodes}
-    kind = slots.find_kind_of_optimizer(optimizer)
+    kind = slot_names.find_kind_of_optimizer(optimizer)
     if owner.has_slots:
       here, there = set(optimizer.get_slot_names()), roles
-      kind = kind or slots.find_kind_of_roles(here)
-      other = slots.find_kind_of_roles(roles)
+      kind = kind or slot_names.find_kind_of_roles(here)
+      other = slot_names.find_kind_of_roles(roles)
     else:
-      here, there = set(slots.LISTS.get(kind or "", {}).values()), children
-      other = slots.find_kind_of_lists(children)
+      here, there = set(slot_names.LISTS.get(kind or "", {}).values()), children
+      other = slot_names.find_kind_of_lists(children)
     families = [_COUNTERS[name] for name in _COUNTERS if name in children]
     families = families or [_V1] * bool(roles)
     # Roles do not tell AdaMax from Adam.
-    are_alike = kind == other or {kind, other} <= slots.CORRECTED
+    are_alike = kind == other or {kind, other} <= slot_names.CORRECTED
     shared = here & there if kind and other and not are_alike else ()
     is_family = not (owner.family and families) or owner.family in families
     if shared or not is_family:

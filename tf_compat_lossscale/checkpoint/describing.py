@@ -12,20 +12,22 @@ import re
 import shlex
 from typing import Any
 
+from tf_compat_lossscale._core import object_graph
+from tf_compat_lossscale._core.object_graph import ObjectGraph
+from tf_compat_lossscale._core.slot_names import ALIKE
+from tf_compat_lossscale._core.slot_names import find_kind_of_roles
+from tf_compat_lossscale._core.slot_names import ROLES
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
-from tf_compat_lossscale.checkpoint.slots import ALIKE
-from tf_compat_lossscale.checkpoint.slots import COUNTERS
-from tf_compat_lossscale.checkpoint.slots import find_kind_of_roles
-from tf_compat_lossscale.checkpoint.slots import ROLES
 
+_KERAS_2 = (
+  object_graph.KERAS_22,
+  object_graph.KERAS_23,
+  object_graph.KERAS_211,
+)
 SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
-KERAS_22, KERAS_23 = "Keras <=2.2", "Keras 2.3+"
-KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
-ENVIRONMENT = "NVIDIA's TensorFlow 1"  # By its environment variables.
 # What slots are called by name -> the optimizer.
 _OPTIMIZERS = {
   **{name: name for name in (*ROLES, *ALIKE)},
@@ -35,8 +37,12 @@ _OPTIMIZERS = {
 }
 # The variables of loss scales in object graphs: the scale first, then counts.
 _MEMBERS = (
-  *("current_loss_scale", names.LOSS_SCALE, names.KERAS_3[0]),
-  *("good_steps", names.KERAS_3[1], "bad_steps", *names.COUNTS),
+  *(
+    "current_loss_scale",
+    object_graph.LOSS_SCALE,
+    object_graph.KERAS_3_MEMBERS[0],
+  ),
+  *("good_steps", object_graph.KERAS_3_MEMBERS[1], "bad_steps", *names.COUNTS),
 )
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
 # The ops of conds, in TensorFlow 1's control flow and in TensorFlow 2's.
@@ -117,7 +123,7 @@ class Description:
     has_run_away = any(not (math.isfinite(v) and v >= 1) for v in values)
     path = repr(self.path)
     if self.kind == SAVED_MODEL:
-      is_ours = self.api in (KERAS_22, KERAS_23, KERAS_211)
+      is_ours = self.api in _KERAS_2
       load = "tf_compat_lossscale.keras.load_model"
       folder = os.path.dirname(os.path.dirname(self.path))
       advice = (
@@ -294,29 +300,32 @@ def _make_state(values: Mapping[str, Any]) -> LossScaleState:
 
 def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
   """Returns what the object graph shows, as `_describe_names` does."""
-  graph = ObjectGraph(checkpoint)
+  graph = checkpoint.objects
   slots = [{s.slot_name for s in node.slot_variables} for node in graph.nodes]
   states, inner = [], set()
   steps: list[int | None] = []
   api = None
   for number, path in graph.find_paths().items():
     children = graph.children[number]
-    if slots[number] or not children.keys().isdisjoint(COUNTERS):
+    if graph.is_optimizer(number):
       kind = find_kind_of_roles(slots[number] - {"vhat"})
       is_sgd = kind == "Momentum" and "iter" in children
       inner.add("SGD" if is_sgd else kind)
-      steps += [_read_child(checkpoint, graph, children, n) for n in COUNTERS]
-    generation = _find_generation(graph, number)
+      steps += [
+        _read_child(checkpoint, graph, children, n)
+        for n in object_graph.COUNTERS
+      ]
+    generation = graph.find_api(number)
     if generation:
-      if names.LOSS_SCALE in children:
-        children = graph.children[children[names.LOSS_SCALE]]
-        path = f"{path}/{names.LOSS_SCALE}".lstrip("/")
+      if object_graph.LOSS_SCALE in children:
+        children = graph.children[children[object_graph.LOSS_SCALE]]
+        path = f"{path}/{object_graph.LOSS_SCALE}".lstrip("/")
       values = {
         name: value
         for name in _MEMBERS
         if (value := _read_child(checkpoint, graph, children, name)) is not None
       }
-      api = names.CONTRIB if names.LOSS_SCALE in values else generation
+      api = names.CONTRIB if object_graph.LOSS_SCALE in values else generation
       if not values.keys().isdisjoint(_MEMBERS[:3]):
         states.append(
           _make_state({f"{path}/{n}".lstrip("/"): values[n] for n in values})
@@ -344,39 +353,3 @@ def _read_child(
   if key is None or checkpoint.specs[key].shape:
     return None
   return checkpoint.read_scalar(key)
-
-
-def _find_generation(graph: ObjectGraph, number: int) -> str | None:
-  """Returns the API of an optimizer with a loss scale; None for others."""
-  children = graph.children[number]
-  if names.KERAS_3_SCALE in children and names.INNER_OPTIMIZER in children:
-    return KERAS_3
-  scale = children.get(names.LOSS_SCALE)
-  if graph.get_key(scale) is not None:
-    return None  # The user's variable.
-  if scale is None and not _shares_counter(graph.children, children):
-    return None
-  if "_iterations" in children:
-    return KERAS_211
-  if "iter" in children:
-    return KERAS_23
-  if names.BASE_OPTIMIZER not in children:
-    # Other objects may have a child `loss_scale`, too.
-    others = children.keys() - {"beta1_power", "beta2_power"}
-    own = others == {names.LOSS_SCALE} and number
-    has_slots = bool(graph.nodes[number].slot_variables)
-    return ENVIRONMENT if own or has_slots else None
-  base = graph.children[children[names.BASE_OPTIMIZER]]
-  return KERAS_22 if "iter" in base else names.COMPAT
-
-
-def _shares_counter(
-  nodes: list[dict[str, int]], children: Mapping[str, int]
-) -> bool:
-  """Returns whether an optimizer counts by the counter of its inner one.
-
-  So does Keras's LossScaleOptimizer, which has no child for a fixed loss scale.
-  """
-  inner = nodes[children.get(names.BASE_OPTIMIZER, 0)]
-  counters = {*COUNTERS} & children.keys() & inner.keys()
-  return any(children[name] == inner[name] for name in counters)

@@ -14,7 +14,9 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import object_graph
 from tf_compat_lossscale._core import optimizer_kinds
+from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.tf import optimizers as tf_optimizers
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
@@ -219,11 +221,11 @@ class _EagerRestore:
       place.name = place.path
       return place
 
-    kind = slots.find_kind_of_optimizer(inner) or ""
+    kind = slot_names.find_kind_of_optimizer(inner) or ""
     for variable, role, slot in optimizer_states.list_slots(
       inner,
       [each.variables[0] for each in self._weights.values()],
-      slots.LISTS.get(kind, {}),
+      slot_names.LISTS.get(kind, {}),
     ):
       weight = self._weights.get(id(variable))
       if weight is not None:
@@ -233,18 +235,22 @@ class _EagerRestore:
       (name, add(variable, f"{path}/{places.get_name(variable)}"))
       for name, variable in list(left.values())
     ]
-    steps = self._give_steps([p for n, p in others if n in slots.COUNTERS])
+    steps = self._give_steps(
+      [p for n, p in others if n in object_graph.COUNTERS]
+    )
     for name, place in others:
       if self._get_mapped(place) != "":
         self._give(place)
-      elif name in slots.HYPERPARAMETERS:
+      elif name in object_graph.HYPERPARAMETERS:
         place.why = _HYPER
-      elif name in slots.PRODUCTS and steps is not None:
+      elif name in slot_names.PRODUCTS and steps is not None:
         product = slots.compute_nadam_product(inner, steps)
         place.take(Source("", place.spec, product), _PRODUCT)
-      elif name not in (*slots.COUNTERS, *names.KERAS_3):
+      elif name not in (*object_graph.COUNTERS, *object_graph.KERAS_3_MEMBERS):
         self._give(place, place.own_name)
-    scale = [p for key in names.KERAS_3 for n, p in others if n == key]
+    scale = [
+      p for key in object_graph.KERAS_3_MEMBERS for n, p in others if n == key
+    ]
     return self._fill_scale(scale)
 
   def _fill_scale(self, ours: list[Place]) -> list[Undecided]:
@@ -260,7 +266,9 @@ class _EagerRestore:
       for place in left:
         place.why = places.NO_SCALE
       return []
-    here = [hasattr(each, names.KERAS_3_SCALE) for each in self._keras.values()]
+    here = [
+      hasattr(each, object_graph.KERAS_3_SCALE) for each in self._keras.values()
+    ]
     if sum(here) == len(theirs) == 1:
       for place, key in zip(ours, theirs[0]):
         self._give(place, key, places.OTHER_API)
@@ -379,7 +387,7 @@ class _EagerRestore:
       if weight in used
       and (
         specs[slot] == specs[weight]
-        or names.get_base(slot).lower() in slots.SLOTS
+        or names.get_base(slot).lower() in slot_names.SLOTS
       )
     ]
     # RMSprop without momentum, for instance, needs one slot of two.

@@ -35,13 +35,14 @@ import re
 from typing import NamedTuple
 from typing import TypeVar
 
+from tf_compat_lossscale._core import object_graph
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
-COMPAT, CONTRIB = "compat.v1", "contrib"
+COMPAT, CONTRIB = object_graph.COMPAT, object_graph.CONTRIB
 # API -> the base names of a loss scale's variables -> dtype and shape.
 SCALE_TENSORS: dict[str, dict[str, TensorSpec]] = {
   COMPAT: {
@@ -63,20 +64,14 @@ SPENT, SKIPPED = "spent_hysteresis", "skipped_steps"
 COUNTS = (SPENT, "overflows", "steps_to_overflow", SKIPPED)
 COUNT = TensorSpec("int64", ())
 
-# The children of an optimizer with a loss scale in an object graph.
-BASE_OPTIMIZER, LOSS_SCALE = "base_optimizer", "loss_scale"
-# The same in Keras 3's LossScaleOptimizer.
-INNER_OPTIMIZER, KERAS_3_SCALE = "inner_optimizer", "dynamic_scale"
-# Its loss scale and its counter of good steps, in the order of SCALE_TENSORS.
-KERAS_3 = (KERAS_3_SCALE, "step_counter")
 # What APIs call the variables of a loss scale -> what they mean. GrowthBackoff
 # has further counts, which have one name everywhere.
 MEANINGS = {
   "current_loss_scale": "value",  # compat.v1 and Keras 2.
   "loss_scale": "value",  # tf.contrib.
-  KERAS_3[0]: "value",
+  object_graph.KERAS_3_MEMBERS[0]: "value",
   "good_steps": "good",
-  KERAS_3[1]: "good",
+  object_graph.KERAS_3_MEMBERS[1]: "good",
   "bad_steps": "bad",
   SPENT: "bad",
 }

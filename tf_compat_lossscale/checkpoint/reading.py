@@ -33,6 +33,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.tf import graphs
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -152,6 +153,12 @@ class Checkpoint:
     with explain(self.prefix):
       data = self._reader.get_tensor(OBJECT_GRAPH)
       return trackable_object_graph_pb2.TrackableObjectGraph.FromString(data)
+
+  @functools.cached_property
+  def objects(self) -> ObjectGraph:
+    """The same, to be asked for optimizers and slots."""
+    shapes = {name: spec.shape for name, spec in self.specs.items()}
+    return ObjectGraph(self.object_graph, shapes)
 
   @functools.cached_property
   def saved_model(self) -> str | None:

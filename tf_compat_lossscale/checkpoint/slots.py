@@ -9,10 +9,8 @@ MomentumOptimizer sums gradients, and Keras's SGD what it adds to the variable:
     MomentumOptimizer    a = momentum * a + g;         w -= rate * a
     SGD                  v = momentum * v - rate * g;  w += v
 
-So v is -rate * a. This module speaks of a slot's *role*: the slot's name in the
-table's last column. `tf.keras.optimizers.legacy` has slots by these names;
-later optimizers have a list of variables for each role, such as `_velocities`.
-An optimizer's *kind* is the key of `ROLES` with its slots, such as "Momentum".
+So v is -rate * a. `slot_names` explains the *role* of a slot and the *kind* of
+an optimizer.
 
 Keras's optimizers have further variables. What they get from TensorFlow 1:
 
@@ -25,7 +23,6 @@ Keras's optimizers have further variables. What they get from TensorFlow 1:
 from __future__ import annotations
 
 from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -36,183 +33,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tf_compat_lossscale._core import object_graph
+from tf_compat_lossscale._core import slot_names
+from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.places import Place
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
-# An optimizer of TensorFlow 1, by the name that its slots have -> the roles in
-# the order of the slots' numbers; there may be alternatives.
-ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
-  "Adadelta": (("accum_grad", "accum_var"),),
-  "Adagrad": (("accumulator",),),
-  "Adam": (("m", "v"),),
-  "AdaMax": (("m", "v"),),
-  "Ftrl": (("accumulator", "linear"),),
-  "Momentum": (("momentum",),),
-  "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
-}
-# The roles of TensorFlow 1's in object graphs, if they differ -> the kind.
-_ROLES_OF_V1 = {
-  frozenset({"accum", "accum_update"}): "Adadelta",
-  frozenset({"accum", "linear"}): "Ftrl",
-}
-# Further names of slots -> the optimizer with the same slots. Weight decay is
-# no slot.
-ALIKE = {"AdamW": "Adam", "MomentumW": "Momentum"}
-# Slots with a name for each role -> optimizer, role.
-OWN_NAMES = {
-  "adam_m": ("Adam", "m"),
-  "adam_v": ("Adam", "v"),
-  "lamb_m": ("Adam", "m"),
-  "lamb_v": ("Adam", "v"),
-}
-# Keras's classes, in lower case -> the optimizer with the same slots. Classes
-# whose slots have other meanings have "".
-CLASSES = {
-  "adadelta": "Adadelta",
-  "adagrad": "Adagrad",
-  "adam": "Adam",
-  "adamax": "AdaMax",
-  "adamw": "Adam",
-  "ftrl": "Ftrl",
-  "lamb": "Adam",
-  "momentum": "Momentum",  # TensorFlow 1's.
-  "nadam": "Adam",
-  "rmsprop": "RMSProp",
-  "sgd": "Momentum",
-} | dict.fromkeys(
-  [
-    "adabelief",
-    "adafactor",
-    "lars",
-    "lion",
-    "muon",
-    "novograd",
-    "schedulefreeadamw",
-    "yogi",
-  ],
-  "",
-)
-# What optimizers call their slots that no table above has, in lower case and
-# without numbers. Most are the names of the optimizers.
-_OTHER_SLOTS = {
-  # tf.train.
-  "adagradda",
-  "proximaladagrad",
-  "proximalgradientdescent",
-  # tf.contrib.opt and its successors.
-  "accumulated_gradient",
-  "addsign",
-  "centeredrmsprop",
-  "elasticaverageoptimizer",
-  "ggt",
-  "larsoptimizer",
-  "lazyadam",
-  "lazyadamoptimizer",
-  "modelaverageoptimizer",
-  "movingaverageoptimizer",
-  "multistepoptimizer",
-  "powersign",
-  "sgdw",
-  "shampoo",
-  # Keras's, Adafactor's, NovoGrad's, and sums of gradients.
-  "vhat",
-  "vc",
-  "vr",
-  "grad_acc",
-  "grad_ema",
-}
-# Names of slots that are short enough for a program's own variables.
-SHORT_SLOTS = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
-# All that optimizers call their slots, in lower case and without numbers.
-SLOTS = {
-  *(kind.lower() for kind in (*CLASSES, *ALIKE, *OWN_NAMES)),
-  *(role for each in ROLES.values() for roles in each for role in roles),
-  *_OTHER_SLOTS,
-}
-# Optimizer -> role -> the attribute of Keras's newer optimizers that lists its
-# variables. In an object graph, the first optimizer whose lists are all there.
-LISTS: dict[str, dict[str, str]] = {
-  "RMSProp": {
-    "rms": "_velocities",
-    "mg": "_average_gradients",
-    "momentum": "_momentums",
-  },
-  "Adam": {"m": "_momentums", "v": "_velocities"},
-  "AdaMax": {"m": "_m", "v": "_u"},
-  "Adadelta": {
-    "accum_grad": "_accumulated_grads",
-    "accum_var": "_accumulated_delta_vars",
-  },
-  "Ftrl": {"accumulator": "_accumulators", "linear": "_linears"},
-  "Adagrad": {"accumulator": "_accumulators"},
-  "Momentum": {"momentum": "momentums"},
-}
-# What Keras's optimizers call their counter of steps, and Nadam's product.
-COUNTERS = ("iter", "_iterations")
-PRODUCTS = ("momentum_cache", "_u_product")
-# Attributes of Keras's optimizers that other checkpoints have no variables for.
-HYPERPARAMETERS = {
-  "beta",
-  "beta_1",
-  "beta_2",
-  "decay",
-  "epsilon",
-  "l1_regularization_strength",
-  "l2_regularization_strength",
-  "learning_rate",
-  "learning_rate_power",
-  "momentum",
-  "rho",
-  "weight_decay",
-  "weight_decay_rate",
-  "_current_learning_rate",
-  "_learning_rate",
-}
-# The optimizers that correct their slots by the number of steps.
-CORRECTED = {"Adam", "AdaMax"}
 # How values were found.
 SAME = "what the other optimizer has for the same"
 FACTOR = "multiplied by {:g}, because of the learning rate"
 _POWER = "computed from the steps and {} of Keras's optimizer"
-
-
-def find_kind_of_roles(roles: Collection[str]) -> str:
-  """Returns the key of `ROLES` whose slots have these roles; '' if none has."""
-  if frozenset(roles) in _ROLES_OF_V1:
-    return _ROLES_OF_V1[frozenset(roles)]
-  for kind, (*_, most) in ROLES.items():
-    is_part = kind == "RMSProp" and "rms" in roles and set(roles) < set(most)
-    if is_part or set(roles) == set(most):
-      return kind
-  return ""
-
-
-def find_kind_of_lists(children: Collection[str]) -> str:
-  """Returns the key of `LISTS` whose lists an optimizer has; '' if none is."""
-  found = (k for k, v in LISTS.items() if set(v.values()) <= set(children))
-  return next(found, "")
-
-
-def find_kind(names_of_classes: Iterable[str]) -> str | None:
-  """Returns the key of `ROLES` with the slots of an optimizer's classes.
-
-  It is '' if there is none, and None if the classes are unknown.
-  """
-  found = (
-    CLASSES.get(name.lower().replace("_", "").removesuffix("optimizer"))
-    for name in names_of_classes
-  )
-  return next((kind for kind in found if kind is not None), None)
-
-
-def find_kind_of_optimizer(optimizer: object) -> str | None:
-  """Returns the same for an optimizer, by its class."""
-  return find_kind(cls.__name__ for cls in type(optimizer).__mro__)
 
 
 class NamedSlots:
@@ -231,14 +65,14 @@ class NamedSlots:
 
     Args:
       weight: The weight's name.
-      kind: The optimizer: a key of `ROLES`.
+      kind: The optimizer: a key of `slot_names.ROLES`.
     """
     found: dict[str, str] = {}
     for base, members in self._found.get(weight, {}).items():
-      own, role = OWN_NAMES.get(base, ("", ""))
-      if kind not in (own, ALIKE.get(base, base)):
+      own, role = slot_names.OWN_NAMES.get(base, ("", ""))
+      if kind not in (own, slot_names.ALIKE.get(base, base)):
         continue
-      given = ((role,),) if own else ROLES[kind]
+      given = ((role,),) if own else slot_names.ROLES[kind]
       roles = next((r for r in given if len(r) == len(members)), ())
       if len(roles) != len(members) or found.keys() & set(roles):
         return {}
@@ -322,7 +156,7 @@ class _Naming:
     self.sources: dict[str, Source] = {}
     self.mapping = dict(mapping)
     self._checkpoint, self._rate = checkpoint, learning_rate
-    self._graph = ObjectGraph(checkpoint)
+    self._graph = checkpoint.objects
     self.saved = list(_find_saved(self._graph))
     self._places = {place.name: place for place in places}
     self._wanted = {place.name: place.spec for place in places}
@@ -344,14 +178,16 @@ class _Naming:
 
   def add_scale(self, saved: _Saved) -> None:
     """Adds the names of Keras 3's loss scale, as in compat.v1."""
-    if names.KERAS_3_SCALE not in saved.children:
+    if object_graph.KERAS_3_SCALE not in saved.children:
       return
-    count = sum(names.KERAS_3_SCALE in each.children for each in self.saved)
+    count = sum(
+      object_graph.KERAS_3_SCALE in each.children for each in self.saved
+    )
     known = names.find_scales(self._wanted).known
     # Several are told apart by their scopes, or not at all.
     scope = known[0].scope if len(known) == count == 1 else f"{saved.path}/"
     tensors = names.SCALE_TENSORS[names.COMPAT].items()
-    for (name, spec), child in zip(tensors, names.KERAS_3):
+    for (name, spec), child in zip(tensors, object_graph.KERAS_3_MEMBERS):
       self._add(scope + name, saved.children[child], spec)
 
   def add_slots(self, saved: _Saved) -> None:
@@ -402,7 +238,7 @@ class _Naming:
       if names.is_global_step(name):
         self._add(name, saved.counter, spec)
     steps = self._read(saved.counter)
-    if steps is None or saved.kind not in CORRECTED:
+    if steps is None or saved.kind not in slot_names.CORRECTED:
       return
     key = self._graph.get_key(saved.counter) or ""
     for base in ("beta1_power", "beta2_power"):
@@ -423,8 +259,8 @@ class _Saved(NamedTuple):
 
   Attributes:
     path: Its path.
-    kind: The optimizer of TensorFlow 1 with the same slots: a key of `ROLES`;
-      '' if there is none.
+    kind: The optimizer of TensorFlow 1 with the same slots: a key of
+      `slot_names.ROLES`; '' if there is none.
     children: Attribute -> node, also of a wrapper.
     slots: (node of the weight, role, node of the slot).
     counter: The node of the counter of steps.
@@ -440,29 +276,21 @@ class _Saved(NamedTuple):
 def _find_saved(graph: ObjectGraph) -> Iterator[_Saved]:
   """Yields each of Keras's optimizers in an object graph."""
   paths = graph.find_paths()
-  bases = {
-    number: children[name]
-    for number, children in enumerate(graph.children)
-    for name in (names.INNER_OPTIMIZER, names.BASE_OPTIMIZER)
-    if name in children
-  }
-  inside = set(bases.values())
-  for number, own in enumerate(graph.children):
-    base = bases.get(number, number)
-    children = own | graph.children[base]
-    counters = [children[name] for name in COUNTERS if name in children]
-    if number in inside or not counters:
+  for number, base in graph.find_optimizers().items():
+    children = graph.children[number] | graph.children[base]
+    counters = [
+      children[name] for name in object_graph.COUNTERS if name in children
+    ]
+    if not counters:
       continue
     if "iter" in children:
-      slots = [
-        (weight, role, slot)
-        for (owner, weight, role), slot in graph.slots.items()
-        if owner in (number, base)
-      ]
+      slots = graph.get_slots(number, base)
       kind = _find_legacy_kind(graph, slots)
     else:
-      kind = find_kind_of_lists(children)
-      slots = list(_list_members(graph, children, LISTS.get(kind, {})))
+      kind = slot_names.find_kind_of_lists(children)
+      slots = list(
+        _list_members(graph, children, slot_names.LISTS.get(kind, {}))
+      )
     yield _Saved(paths.get(number, ""), kind, children, slots, counters[0])
 
 
@@ -474,9 +302,9 @@ def _find_legacy_kind(
   for weight, _, slot in slots[:1]:  # It is `Adam/w/m`.
     name, whole = map(graph.get_name, (weight, slot))
     scope = whole.rpartition(f"/{name}/")[0].rpartition("/")[2]
-  kind = find_kind([names.split_number(scope)[0]])
+  kind = slot_names.find_kind([names.split_number(scope)[0]])
   if kind is None:
-    kind = find_kind_of_roles({role for _, role, _ in slots})
+    kind = slot_names.find_kind_of_roles({role for _, role, _ in slots})
   return kind
 
 

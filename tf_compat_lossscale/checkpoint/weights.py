@@ -28,27 +28,18 @@ import fnmatch
 import operator
 from typing import NamedTuple
 
+from tf_compat_lossscale._core.slot_names import SHORT_SLOTS
+from tf_compat_lossscale._core.slot_names import SLOTS
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import places
-from tf_compat_lossscale.checkpoint.objects import ObjectGraph
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
-from tf_compat_lossscale.checkpoint.slots import HYPERPARAMETERS
-from tf_compat_lossscale.checkpoint.slots import SHORT_SLOTS
-from tf_compat_lossscale.checkpoint.slots import SLOTS
 
 LAYOUTS = ("weights", "npz", "safetensors")
 # Adafactor's factors of a slot lack one of the weight's dimensions.
 _FACTORS = {"vc", "vr", "adafactor"}
-# What an optimizer around another one has beside it.
-_WRAPPERS = {
-  names.BASE_OPTIMIZER: names.LOSS_SCALE,
-  names.INNER_OPTIMIZER: names.KERAS_3_SCALE,
-}
-# The scalars of Keras's optimizers up to TensorFlow 2.10.
-_SCALARS = {"iter"} | HYPERPARAMETERS
 # The names by which the root, or an optimizer, has counters of steps.
 _COUNTERS = names.STEPS | {"step", "steps", "iterations", "epoch"}
 # The names by which models of Keras have the metrics that they compute.
@@ -278,13 +269,13 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _sort_objects(checkpoint: Checkpoint) -> Weights:
-  graph, found = ObjectGraph(checkpoint), Weights()
+  graph, found = checkpoint.objects, Weights()
   nodes = graph.children
   slots = {slot: weight for (_, weight, _), slot in graph.slots.items()}
   others: set[int] = set()  # Optimizers, loss scales and metrics.
   counters: set[int] = set()
   for number, children in enumerate(nodes):
-    is_optimizer = graph.nodes[number].slot_variables or _is_optimizer(children)
+    is_optimizer = graph.is_optimizer(number)
     is_scale = children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
     if is_optimizer or is_scale:
       others.add(number)
@@ -325,16 +316,3 @@ def _sort_objects(checkpoint: Checkpoint) -> Weights:
   for key in checkpoint.specs.keys() - taken.keys() - found.dropped.keys():
     found.dropped[key] = "no object has it"
   return found
-
-
-def _is_optimizer(children: Mapping[str, int]) -> bool:
-  """Returns whether an object without slots is an optimizer.
-
-  It is around another one, or it counts steps and has the scalars of Keras's
-  optimizers alone.
-  """
-  if any(children.keys() >= {*pair} for pair in _WRAPPERS.items()):
-    return True
-  if "_iterations" in children:  # Since TensorFlow 2.11, and in Keras 3.
-    return not children.keys().isdisjoint(("_variables", "_learning_rate"))
-  return "iter" in children and children.keys() <= _SCALARS

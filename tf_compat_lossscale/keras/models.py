@@ -27,12 +27,12 @@ import zipfile
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core.object_graph import AGAIN
+from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _skipped_steps
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
-_ITERATIONS = {"iter", "_iterations"}  # Of legacy and newer optimizers.
-_VARIABLES = "_variables"  # The list of a newer optimizer's variables.
 _ADVICE = (
   "To keep all of it, save a SavedModel: model.save(path, save_format='tf')."
 )
@@ -224,7 +224,7 @@ def restore_optimizers(
     users = _compile_parts(saved, model)
   pairs = saved.find_live_objects(model)
   restored = []
-  for node, way in saved.find_optimizers():
+  for node, way in saved.list_optimizers():
     models = [pairs[each] for each in way if _keras2.is_model(pairs.get(each))]
     owner = model if users.get(node, 0) > 1 else models[-1]
     values, problem = _collect(saved, node, pairs.get(node), owner, pairs)
@@ -250,7 +250,7 @@ def _compile_parts(saved: _Saved, model: Any) -> dict[int, int]:
   optimizers: dict[int, Any] = {}
   users: dict[int, int] = {}
   for node, live in saved.find_live_objects(model).items():
-    optimizer = saved.list_children(node).get("optimizer")
+    optimizer = saved.children[node].get("optimizer")
     if optimizer is None or not _keras2.is_model(live):
       continue
     if live is not model:
@@ -261,37 +261,20 @@ def _compile_parts(saved: _Saved, model: Any) -> dict[int, int]:
   return users
 
 
-class _Saved:
-  """A checkpoint's graph of objects, with the values of the variables.
-
-  A node is a number; 0 is the root.
-  """
+class _Saved(ObjectGraph):
+  """A SavedModel's graph of objects, with the values of the variables."""
 
   def __init__(self, prefix: str) -> None:
     self._reader = tf.train.load_checkpoint(prefix)
-    self._nodes = _keras2.read_object_graph(self._reader).nodes
-
-  def list_children(self, node: int) -> dict[str, int]:
-    """Returns the children of a node: name -> node."""
-    return {c.local_name: c.node_id for c in self._nodes[node].children}
-
-  def list_slots(self, node: int) -> list[tuple[int, str, int]]:
-    """Returns an optimizer's slots: (variable's node, name, slot's node)."""
-    return [
-      (s.original_variable_node_id, s.slot_name, s.slot_variable_node_id)
-      for s in self._nodes[node].slot_variables
-    ]
-
-  def find_name(self, node: int) -> str:
-    """Returns the name that a variable had; '' for other nodes."""
-    return next((a.full_name for a in self._nodes[node].attributes), "")
+    super().__init__(
+      _keras2.read_object_graph(self._reader),
+      self._reader.get_variable_to_shape_map(),
+    )
 
   def read_value(self, node: int) -> Any:
     """Returns the value of a variable; None for other nodes."""
-    for attribute in self._nodes[node].attributes:
-      if attribute.name == "VARIABLE_VALUE":
-        return self._reader.get_tensor(attribute.checkpoint_key)
-    return None
+    key = self.get_key(node)
+    return None if key is None else self._reader.get_tensor(key)
 
   def find_live_objects(self, root: Any, node: int = 0) -> dict[int, Any]:
     """Returns the live object of each node that has a live object.
@@ -304,53 +287,30 @@ class _Saved:
     queue = [node]
     for node in queue:
       live = tf.train.TrackableView.children(pairs[node])
-      for name, child in self.list_children(node).items():
+      for name, child in self.children[node].items():
         if child not in pairs and name in live:
           pairs[child] = live[name]
           queue.append(child)
     return pairs
 
-  def find_optimizers(self) -> list[tuple[int, list[int]]]:
+  def list_optimizers(self) -> list[tuple[int, list[int]]]:
     """Returns each optimizer's node, and the nodes from the root to it."""
     ways: dict[int, list[int]] = {0: [0]}
-    queue = [0]
-    for node in queue:
-      for child in self.list_children(node).values():
+    for node in (queue := [0]):
+      for child in self.children[node].values():
         if child not in ways:
           ways[child] = [*ways[node], child]
           queue.append(child)
-    # TensorFlow 1.14 to 2.2 saved the wrapped optimizer as a child.
-    wrapped = {
-      self.list_children(node).get(_skipped_steps.BASE) for node in queue
-    }
-    return [
-      (node, ways[node])
-      for node in queue
-      if node not in wrapped and self._is_optimizer(node)
-    ]
-
-  def leaves_skips_uncounted(self, node: int) -> bool:
-    """Returns whether an optimizer does not count the steps that it skips."""
-    return _skipped_steps.leave_skips_uncounted(
-      self._nodes, self.list_children(node)
-    )
+    found = self.find_optimizers()
+    return [(node, ways[node]) for node in queue if node in found]
 
   def describe(self, way: list[int]) -> str:
     """Returns a way from the root as names of attributes: 'd.optimizer'."""
     names = []
     for parent, node in itertools.pairwise(way):
-      children = self.list_children(parent).items()
+      children = self.children[parent].items()
       names.append(next(name for name, child in children if child == node))
     return ".".join(names)
-
-  def _is_optimizer(self, node: int) -> bool:
-    children = self.list_children(node)
-    scale = children.get("loss_scale")
-    return (
-      (scale is not None and "current_loss_scale" in self.list_children(scale))
-      or not _ITERATIONS.isdisjoint(children)
-      or bool(self.list_slots(node))
-    )
 
 
 def _collect(
@@ -376,24 +336,24 @@ def _collect(
     )
   inner = getattr(live, "inner_optimizer", live)
   # Later releases have the node `base_optimizer`, too, but without slots.
-  base = saved.list_children(node).get(_skipped_steps.BASE, node)
+  base = saved.children[node].get(_skipped_steps.BASE, node)
   is_legacy = isinstance(inner, _keras2.LegacyOptimizer)
   problem = ""
   left_out: set[int] = set()
   values: list[tuple[Any, Any]] = []
-  if is_legacy != (_VARIABLES not in saved.list_children(node)):
+  if is_legacy != (AGAIN not in saved.children[node]):
     problem = (
       "it was of the other kind (legacy or newer), so its slots start anew."
     )
   elif is_legacy:
-    slots = saved.list_slots(node) or saved.list_slots(base)
+    slots = saved.get_slots(node) or saved.get_slots(base)
     values, problem = _collect_legacy_slots(saved, slots, inner, owner, pairs)
   else:
     left_out, problem = _build(saved, node, inner, owner, pairs)
   if (
     isinstance(live, _keras2.LossScaleOptimizerOfLegacy)
     and live.dynamic
-    and saved.leaves_skips_uncounted(node)
+    and _skipped_steps.leave_skips_uncounted(saved.nodes, saved.children[node])
   ):
     values += LossScaleOptimizer.stop_counting_skips(live)
   below = saved.find_live_objects(live, node) | saved.find_live_objects(
@@ -446,7 +406,7 @@ def _build(
   Returns:
     The nodes of variables that do not fit the optimizer, and why; or ''.
   """
-  listed = saved.list_children(saved.list_children(node)[_VARIABLES])
+  listed = saved.children[saved.children[node][AGAIN]]
   # Key 0 is the number of iterations, which every optimizer has.
   nodes = [listed[key] for key in sorted(listed, key=int) if key != "0"]
   if not nodes:
@@ -472,7 +432,7 @@ def _find_trained_variables(
   """
   known = {id(v) for v in owner.variables}
   by_name = {
-    saved.find_name(node): variable
+    saved.get_name(node): variable
     for node, variable in pairs.items()
     if id(variable) in known
   }
@@ -480,7 +440,7 @@ def _find_trained_variables(
   if len(by_name) < len(known):  # Names are missing or not unique.
     return trained
   found: dict[str, Any] = {}
-  for slot in map(saved.find_name, slots):
+  for slot in map(saved.get_name, slots):
     matches = [name for name in by_name if slot.endswith(f"/{name}")]
     if matches:
       name = max(matches, key=len)
