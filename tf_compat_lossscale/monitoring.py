@@ -121,8 +121,9 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       count = steps[-1].global_step
       if count is None:
         count = tf.compat.v1.train.get_global_step(graph)
-      # The ops must not wait for ops of the code that calls this method.
-      with tf.control_dependencies(None), tf.compat.v1.name_scope(_SCOPE):
+      # The code that calls this method may be in any scope.
+      scope = tf.compat.v1.name_scope(_SCOPE)
+      with tf.control_dependencies(None), tf.device(None), scope:
         start = [_to_float64(0 if count is None else count), *_read(loss_scale)]
         made = [
           _Probe(i, optimizer, loss_scale, x) for i, x in enumerate(steps)

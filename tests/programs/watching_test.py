@@ -77,7 +77,7 @@ with tf.train.Supervisor(logdir="").managed_session() as session:
 session = tf.Session()
 session.run(tf.global_variables_initializer())
 do = session.make_callable(step, [x])
-assert session.make_callable(v)() == 1.0
+assert session.make_callable(v, accept_options=True)() == 1.0
 for i in range(12):
   do(float("nan") if i > 5 else 1.0)
 """,
@@ -132,6 +132,33 @@ with tf.Session() as session:
   found = list(run_watched(program, tmp_path).values())
   assert "Steps 0 to 1, 0 of them skipped" in found[0]
   assert "Steps 0 to 5, 5 of them skipped" in found[1]
+
+
+@pytest.mark.thorough
+def test_the_run_stays_the_same(tmp_path):
+  """Checks the weights, the loss scale, and ops that are built later."""
+  program = (
+    _PLAIN
+    + """
+import numpy as np
+noise = tf.random_normal([])
+session = tf.Session()
+session.run(tf.global_variables_initializer())
+for i in range(12):
+  if i == 4:
+    noise = tf.random_normal([])
+  session.run(step, {x: session.run(noise) if i % 5 else np.inf})
+  print([a.tobytes().hex() for a in session.run(tf.global_variables())])
+"""
+  )
+  (tmp_path / "program.py").write_text(program)
+  run = "-m", "tf_compat_lossscale", "run", "--tf1"
+  bare, watched = (
+    helpers.run_python(*run, *more, "program.py", cwd=tmp_path)
+    for more in ((), ("--watch=watched",))
+  )
+  assert bare == watched and len(bare.splitlines()) == 12
+  assert (tmp_path / "watched").exists()
 
 
 def test_a_program_without_such_a_session(tmp_path):

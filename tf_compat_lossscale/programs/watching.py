@@ -73,11 +73,14 @@ class SessionWatcher:
 
     @functools.wraps(make_callable)
     def make_watched(
-      session: Any, fetches: Any, feed_list: Any = None, *args: Any
+      session: Any,
+      fetches: Any,
+      feed_list: Any = None,
+      accept_options: bool = False,
     ) -> Any:
       # With a list, also an empty one, the callable calls `run`.
       feed_list = [] if feed_list is None else feed_list
-      return make_callable(session, fetches, feed_list, *args)
+      return make_callable(session, fetches, feed_list, accept_options)
 
     @functools.wraps(close)
     def close_watched(session: Any) -> None:
