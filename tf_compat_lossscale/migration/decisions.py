@@ -38,10 +38,10 @@ def decide(
         1 if file.imports_compat_v1 else most,
         stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
       )
-    if tensorflow is None and decisions[file.path].tensorflow == 1:
-      for sign in which_tensorflow.find_guarded_signs(file.source):
-        both = f"the other files are of 1, {file.show_sign(sign)} of 2"
-        decisions[file.path] = contexts.Meaning(2, both=both)
+    is_1 = tensorflow is None and decisions[file.path].tensorflow == 1
+    if is_1 and (sign := _find_guarded(file)):
+      both = f"the other files are of 1, {file.show_sign(sign)} of 2"
+      decisions[file.path] = contexts.Meaning(2, both=both)
   return decisions
 
 
@@ -59,7 +59,7 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
       of_1 = of_1 or sign
     elif sign.tensorflow == 2 and sign.weight > 1:
       of_2 = of_2 or sign
-  of_2 = of_2 or next(which_tensorflow.find_guarded_signs(file.source), None)
+  of_2 = of_2 or _find_guarded(file)
   if of_1 and of_2:
     both = f"{file.show_sign(of_1)} is of 1, {file.show_sign(of_2)} of 2"
     return contexts.Meaning(2, both=both), None
@@ -77,3 +77,9 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
   if file.imports_package and not file.imports_compat_v1:
     return contexts.Meaning(2), 2 if file.imports_tensorflow else None
   return contexts.Meaning(None), None
+
+
+def _find_guarded(file: files_lib.File) -> which_tensorflow.Sign | None:
+  """Returns a name behind a question that TensorFlow 2 alone has, or None."""
+  signs = which_tensorflow.find_signs(file.source, guarded=True)
+  return next((x for x in signs if x.tensorflow == 2 and x.weight > 1), None)

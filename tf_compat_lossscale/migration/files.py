@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import functools
 import os
 import re
+from typing import Any
 
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
@@ -87,13 +88,13 @@ class File:
     imports = self.list_imports() if _V1 in self.source.modules else []
     v1 = {node.lineno for node in imports if _V1 in list_modules(node)}
     found = set[int]()
-    for node in self.source.list_nodes(ast.Try) if v1 else ():
-      handlers = [_list_lines(handler.body) for handler in node.handlers]
-      branches = [_list_lines(node.body) | _list_lines(node.orelse), *handlers]
-      found |= _leave_out(v1, branches)
-    for test in self.source.list_nodes(ast.If) if v1 else ():
-      branches = [_list_lines(test.body), _list_lines(test.orelse)]
-      found |= _leave_out(v1, branches)
+    blocks: list[Any] = [*self.source.list_nodes(ast.Try, ast.If)] if v1 else []
+    for block in blocks:
+      handlers = [each.body for each in getattr(block, "handlers", ())]
+      bodies = [block.body, block.orelse, *handlers]
+      branches = [_list_lines(body) for body in bodies]
+      if not all(map(v1.isdisjoint, branches)):
+        found.update(*filter(v1.isdisjoint, branches))
     return found
 
   @property
@@ -363,13 +364,6 @@ def _list_lines(body: Sequence[ast.stmt]) -> set[int]:
     for statement in body
     for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
   }
-
-
-def _leave_out(wanted: set[int], branches: Sequence[set[int]]) -> set[int]:
-  """Returns the lines of the branches that have no wanted line, if one has."""
-  if all(map(wanted.isdisjoint, branches)):
-    return set()
-  return set[int]().union(*filter(wanted.isdisjoint, branches))
 
 
 def list_modules(node: ast.AST) -> list[str]:

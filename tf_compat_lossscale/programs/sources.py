@@ -18,7 +18,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import functools
 import operator
 import os
 import re
@@ -40,12 +39,6 @@ _MODULE_IN_TEXT = re.compile(r"tensorflow(\.[a-zA-Z_]\w*)+")
 _QUESTIONS = ("getattr", "hasattr")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# The fields of nodes that hold no node with a place in the text.
-_NO_NODES = (
-  *("arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind"),
-  *("kwd_attrs", "level", "module", "name", "op", "ops", "rest", "simple"),
-  *("type_comment", "type_ignores"),
-)
 _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
 _BINDING = (ast.Assign, ast.Import, ast.ImportFrom)
 
@@ -284,34 +277,11 @@ def _collect(source: SourceFile) -> None:
             found.append((node, node, []))
         elif kind in _BINDING:
           _bind(source, scope, node)
-        nodes += _list_children(node)
+        nodes += ast.iter_child_nodes(node)
     _collect_expressions(source, scope, found)
   place = operator.attrgetter("node.lineno", "node.col_offset")
   source.uses.sort(key=place)
   source.unknown.sort(key=operator.attrgetter("lineno", "col_offset"))
-
-
-def _list_children(node: ast.AST) -> list[ast.AST]:
-  """Returns the nodes below a node; `ast.iter_child_nodes` takes more time.
-
-  Those that stand for no text, such as operators, are left out.
-  """
-  found: list[ast.AST] = []
-  for name in _list_fields(type(node)):  # type: ignore[arg-type]
-    value = getattr(node, name, None)
-    if value.__class__ is list:
-      found += filter(None, value)  # `{**a}` has no key.
-    elif value is not None:
-      found.append(value)
-  return found
-
-
-@functools.cache
-def _list_fields(kind: type[ast.AST]) -> tuple[str, ...]:
-  """Returns the fields of a class of nodes that may hold nodes."""
-  if issubclass(kind, (ast.Global, ast.Nonlocal)):
-    return ()
-  return tuple(name for name in kind._fields if name not in _NO_NODES)
 
 
 def _collect_text(source: SourceFile, node: ast.Constant) -> None:
@@ -325,17 +295,11 @@ def _bind(
   scope: _Scope,
   node: ast.Assign | ast.Import | ast.ImportFrom,
 ) -> None:
-  """Binds the names that a statement binds."""
-  if not isinstance(node, ast.Assign):
-    _collect_import(source, scope, node)
-  elif isinstance(node.targets[0], ast.Name):
-    scope.bind(node.targets[0].id, node.value)
-
-
-def _collect_import(
-  source: SourceFile, scope: _Scope, node: ast.Import | ast.ImportFrom
-) -> None:
-  """Adds the names that an import statement names, and binds them."""
+  """Binds the names that a statement binds; adds those that an import names."""
+  if isinstance(node, ast.Assign):
+    if isinstance(node.targets[0], ast.Name):
+      scope.bind(node.targets[0].id, node.value)
+    return
   if isinstance(node, ast.Import):
     for alias in node.names:
       name = legacy_names.leave_folders(alias.name)

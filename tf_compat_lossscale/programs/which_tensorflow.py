@@ -121,27 +121,15 @@ def decide_silent(files: Iterable[sources.SourceFile]) -> Decision:
   return Decision(2)
 
 
-def find_guarded_signs(source: sources.SourceFile) -> Iterator[Sign]:
-  """Yields the names behind a question that TensorFlow 2 alone has."""
-  uses = [
-    use
-    for use in source.uses
-    if use.name.startswith(_TENSORFLOW) and use.form not in ("store", "text")
-  ]
-  asked = find_asked_lines(source) if uses else set()
-  for use in uses:
-    if use.line in asked or use.only_asks:
-      for sign in _weigh(use.name):
-        if sign[:2] == (2, 2):
-          written = use.written if "." in use.written else use.name
-          yield Sign(*sign, written, source.path, use.line)
-
-
-def find_signs(source: sources.SourceFile) -> Iterator[Sign]:
+def find_signs(
+  source: sources.SourceFile, guarded: bool = False
+) -> Iterator[Sign]:
   """Yields the names in a file that say TensorFlow 1 or 2.
 
-  Names behind a question such as `hasattr(tf, "Session")` do not count: such
-  code works on both.
+  Args:
+    source: The file.
+    guarded: Whether to yield those behind a question alone. Others do not: code
+      such as `if hasattr(tf, "Session")` works on both.
   """
   assigned = {use.name for use in source.uses if use.form == "store"}
   uses = [
@@ -149,12 +137,11 @@ def find_signs(source: sources.SourceFile) -> Iterator[Sign]:
     for use in source.uses
     if use.name.startswith(_TENSORFLOW)
     and use.form not in ("store", "text")
-    and not use.only_asks
     and use.name not in assigned
   ]
   methods = [x for x in source.unknown if x.attr in tensorflow_names.METHODS]
   asked = find_asked_lines(source) if uses or methods else set()
-  uses = [use for use in uses if use.line not in asked]
+  uses = [x for x in uses if (x.only_asks or x.line in asked) == guarded]
   graph: dict[str, sources.Use] = {}
   for use in uses:
     for sign in _weigh(use.name):
@@ -163,7 +150,7 @@ def find_signs(source: sources.SourceFile) -> Iterator[Sign]:
     if match := _NOT_EAGER.fullmatch(use.name):
       graph.setdefault(match[1], use)
   for node in methods:
-    if node.lineno not in asked:
+    if (node.lineno in asked) == guarded:
       written = f".{node.attr}"
       yield Sign(1, 4, f"data{written}", written, source.path, node.lineno)
   imports = any(name.startswith(_V1) for name in source.modules)
