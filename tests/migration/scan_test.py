@@ -3,6 +3,7 @@
 
 import random
 import textwrap
+import weakref
 
 import helpers
 import pytest
@@ -14,6 +15,7 @@ from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
 from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import sources
 
 pytestmark = pytest.mark.any_release
 
@@ -484,6 +486,39 @@ def test_a_missing_package_has_one_line(tmp_path, monkeypatch):
 def test_the_longest_word_decides(select, ignore, selected, tmp_path):
   write(tmp_path, old=_OLD)
   assert bool(scanned(tmp_path, select=select, ignore=ignore)) == selected
+
+
+def test_trees_that_are_read_again_tell_the_same(tmp_path, monkeypatch):
+  files = {
+    "main": f"import os\nos.environ['{_SWITCH}'] = '1'\n{_MAIN_TF}",
+    "model": f"{_OLD}tf.contrib.layers.flatten(x)\ntf.estimator.Estimator()\n",
+    "other": f"{_OLD_1}import tensorflow_hub\nimport numpy as np\nnp.int\n",
+  }
+  write(tmp_path, files)
+  edited = scanner.ScanOptions(edited=(findings.MIGRATE,))
+  reports, done = [], []
+  for room in (10**6, 0):
+    monkeypatch.setattr(scanner, "_MOST_KEPT", room)
+    show = lambda *args: done.append(args)  # noqa: E731
+    reports.append(scanner.scan([str(tmp_path)], edited, show))
+  half = len(done) // 2
+  assert done[:half] == done[half:] == sorted(done[:half])
+  assert {total for _, total in done} == {3}
+  assert reports[0] == reports[1] and len(reports[0].changes) == 3
+
+
+def test_memory_does_not_grow_with_the_tree(tmp_path, monkeypatch):
+  monkeypatch.setattr(scanner, "_MOST_KEPT", 0)
+  find, most = scanner._find, []
+  trees = weakref.WeakSet()
+  collect = sources._collect
+  monkeypatch.setattr(sources, "_collect", lambda x: (trees.add(x), collect(x)))
+  monkeypatch.setattr(
+    scanner, "_find", lambda *args: (most.append(len(trees)), find(*args))[1]
+  )
+  write(tmp_path, {f"old{i}": _OLD_1 for i in range(20)})
+  assert len(scanner.scan([str(tmp_path)]).findings) >= 40
+  assert len(most) == 20 and max(most) <= 2
 
 
 # Python 2.

@@ -23,6 +23,12 @@ from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration import start_needs
 from tf_compat_lossscale.migration.rewrites import absent_names
 
+# What this module and those below ask of a file that is no longer in memory.
+_ASKED = (
+  *("calls", "has_names_of_compat_v1", "imports_compat_v1"),
+  *("imports_package", "imports_tensorflow", "uses_loss_scaling"),
+)
+
 
 class Batch:
   """The files of a batch. Each file gets its context.
@@ -51,6 +57,8 @@ class Batch:
       decisions: What was decided before the files were edited.
     """
     self._graph, self._nvidia_switch = graph, nvidia_switch
+    for file in files:
+      learn(file, release)
     self.decisions = decisions or decisions_lib.decide(files, tensorflow)
     self._of = {file.path: file for file in files}
     self._using = [
@@ -66,7 +74,6 @@ class Batch:
         frozenset().union(*own),
         file.path in graph.importers,
       )
-    self._traits = {file: start_needs.find_traits(file) for file in files}
     self._set_needs(self._find_programs())
     for path, packages in absent_names.find_packages(files).items():
       file = self._of[path]
@@ -148,8 +155,7 @@ class Batch:
     self, paths: Iterable[str], start: files_lib.File | None = None
   ) -> contexts.Needs:
     files = [self._of[path] for path in sorted(paths)]
-    read = {file: self._traits[file] for file in files}
-    return start_needs.find_needs(read, start, self._nvidia_switch)
+    return start_needs.find_needs(files, start, self._nvidia_switch)
 
   def _find_earlier(self, path: str) -> list[str]:
     """Returns the first file of a package that runs before a file in it.
@@ -162,3 +168,18 @@ class Batch:
         found = [init]
       folder = os.path.dirname(folder)
     return found if found != [path] else []
+
+
+def learn(file: files_lib.File, release: tuple[int, int] | None) -> None:
+  """Learns what a file tells the others, unless that is known."""
+  if "facts" not in vars(file):
+    for name in _ASKED:  # They are remembered.
+      getattr(file, name)
+    absences = file.find_absences(None, release)
+    guarded = decisions_lib.find_guarded(file)
+    file.facts = contexts.Facts(
+      *decisions_lib.decide_alone(file, guarded),
+      guarded,
+      start_needs.find_traits(file, [absence for _, absence in absences]),
+      tuple(absent_names.list_packages(file, absences)),
+    )

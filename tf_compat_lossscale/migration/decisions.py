@@ -22,10 +22,11 @@ def decide(
   """
   decisions, votes = {}, list[int | None]()
   for file in files:
-    decision, vote = contexts.Meaning(tensorflow), None
-    if tensorflow is None:
-      decision, vote = _decide_alone(file)
-    votes.append(vote)
+    facts = file.facts
+    votes.append(facts.vote if tensorflow is None else None)
+    decision = (
+      facts.alone if tensorflow is None else contexts.Meaning(tensorflow)
+    )
     decisions[file.path] = decision
   most = 1 if votes.count(1) > votes.count(2) else 2
   for file in files:
@@ -33,19 +34,23 @@ def decide(
     if not file.imports_tensorflow:
       decisions[file.path] = contexts.Meaning(None)
     elif decision.tensorflow is None:
-      is_ported = file.imports_package and not file.legacy
+      is_ported = (
+        file.imports_package and "legacy" not in file.facts.traits.signs
+      )
       decisions[file.path] = contexts.Meaning(
         1 if file.imports_compat_v1 else most,
         stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
       )
     is_1 = tensorflow is None and decisions[file.path].tensorflow == 1
-    if is_1 and (sign := _find_guarded(file)):
-      both = f"the other files are of 1, {file.show_sign(sign)} of 2"
+    if is_1 and file.facts.guarded:
+      both = f"the other files are of 1, {file.facts.guarded} of 2"
       decisions[file.path] = contexts.Meaning(2, both=both)
   return decisions
 
 
-def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
+def decide_alone(
+  file: files_lib.File, guarded: str
+) -> tuple[contexts.Meaning, int | None]:
   """Returns which TensorFlow a file means by itself, and what it counts as.
 
   What `migrate` writes never makes a file count for TensorFlow 1, and never
@@ -59,9 +64,9 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
       of_1 = of_1 or sign
     elif sign.tensorflow == 2 and sign.weight > 1:
       of_2 = of_2 or sign
-  of_2 = of_2 or _find_guarded(file)
-  if of_1 and of_2:
-    both = f"{file.show_sign(of_1)} is of 1, {file.show_sign(of_2)} of 2"
+  name_of_2 = file.show_sign(of_2) if of_2 else guarded
+  if of_1 and name_of_2:
+    both = f"{file.show_sign(of_1)} is of 1, {name_of_2} of 2"
     return contexts.Meaning(2, both=both), None
   if decision.signs:
     sign, means = decision.signs[0], decision.tensorflow
@@ -79,7 +84,9 @@ def _decide_alone(file: files_lib.File) -> tuple[contexts.Meaning, int | None]:
   return contexts.Meaning(None), None
 
 
-def _find_guarded(file: files_lib.File) -> which_tensorflow.Sign | None:
-  """Returns a name behind a question that TensorFlow 2 alone has, or None."""
-  signs = which_tensorflow.find_signs(file.source, guarded=True)
-  return next((x for x in signs if x.tensorflow == 2 and x.weight > 1), None)
+def find_guarded(file: files_lib.File) -> str:
+  """Returns a name behind a question that TensorFlow 2 alone has, or ""."""
+  for sign in which_tensorflow.find_signs(file.source, guarded=True):
+    if sign.tensorflow == 2 and sign.weight > 1:
+      return file.show_sign(sign)
+  return ""

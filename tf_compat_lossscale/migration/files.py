@@ -40,6 +40,8 @@ _TENSORFLOW_MODULE = re.compile(rf"tensorflow(\.|$)|{PACKAGE}\.keras\b")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow(_core)?|keras)(\.|$)")
 # A name over several lines, in parentheses, may have comments in it.
 _COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
+# What refers to the syntax tree.
+_OF_TREE = ("absences", "fallback_lines", "legacy", "names", "statements")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -49,15 +51,37 @@ class File:
   Attributes:
     path: The file, as the user wrote it.
     document: The file's text, and where it is in the file.
-    source: What the reader of sources found.
     context: What the other files tell of it; set when all are read.
+    facts: What it tells the other files; set when it is read.
+    is_kept: Whether its syntax tree stays in memory.
   """
 
   context: contexts.Context
+  facts: contexts.Facts
+  is_kept = True
 
   def __init__(self, document: documents.Document, source: sources.SourceFile):
-    self.path, self.document, self.source = document.path, document, source
-    self.lines = document.lines
+    self.path, self.document = document.path, document
+    self._source: sources.SourceFile | None = source
+
+  @property
+  def source(self) -> sources.SourceFile:
+    """What the reader of sources found."""
+    if self._source is None:
+      self._source = sources.read_text(self.path, self.document.text)
+    return self._source
+
+  def leave(self) -> None:
+    """Drops the syntax tree, unless it is kept: it is read again if asked."""
+    if not self.is_kept:
+      self._source = None
+      for name in _OF_TREE:
+        vars(self).pop(name, None)
+
+  @property
+  def lines(self) -> edits_lib.Text:
+    """The text with its lines."""
+    return self.document.lines
 
   @functools.cached_property
   def tensorflow(self) -> int | None:
@@ -97,7 +121,7 @@ class File:
         found.update(*filter(v1.isdisjoint, branches))
     return found
 
-  @property
+  @functools.cached_property
   def imports_compat_v1(self) -> bool:
     """Whether it imports TensorFlow as `tensorflow.compat.v1` alone.
 
@@ -110,7 +134,7 @@ class File:
       for use in self.source.uses
     )
 
-  @property
+  @functools.cached_property
   def has_names_of_compat_v1(self) -> bool:
     """Whether it has names of TensorFlow 1 in `tensorflow.compat.v1`."""
     return any(
@@ -155,18 +179,23 @@ class File:
 
   @functools.cached_property
   def absences(self) -> list[tuple[sources.Use, missing_names.Absence]]:
-    """The uses of names that today's TensorFlow lacks.
+    """The uses of names that the TensorFlow which it will run on lacks."""
+    return self.find_absences(self.tensorflow, self.context.release)
+
+  def find_absences(
+    self, tensorflow: int | None, release: tuple[int, int] | None
+  ) -> list[tuple[sources.Use, missing_names.Absence]]:
+    """Returns the uses of names that a TensorFlow lacks.
 
     Code that asks for the names, or for TensorFlow's version, is left out: such
-    code works without them.
+    code works without them. Names that have a command, or are put back, do not
+    depend on `tensorflow`.
     """
     found = []
     for use in self.source.uses:
       if use.only_asks or use.form in ("store", "text"):
         continue
-      absence = missing_names.find(
-        use.name, self.tensorflow, self.context.release
-      )
+      absence = missing_names.find(use.name, tensorflow, release)
       if absence is not None:
         found.append((use, absence))
     if not found:

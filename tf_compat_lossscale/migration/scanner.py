@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import functools
 import gc
 import itertools
 import operator
+from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import installation
@@ -29,6 +31,9 @@ from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import sources
 
+# The syntax trees of so many characters stay in memory; they take 40 times as
+# much. Those of other files are read again.
+_MOST_KEPT = 6_000_000
 # Edits that overlap are made one after the other.
 _MANY_ROUNDS = 8
 # What a file has that uses TensorFlow; and one that uses a loss scale.
@@ -80,8 +85,8 @@ def scan(
   Args:
     paths: Files and folders.
     options: What the user asks for.
-    progress: A function that takes the number of files that are done, and that
-      of all files.
+    progress: A function that takes the number of files that are done, about,
+      and that of all files.
 
   Raises:
     ScanError: A path does not exist, or has no Python file.
@@ -146,44 +151,78 @@ def _check(
   """Checks files, given with their bytes or None, and plans their edits."""
   errors: list[str] = []
   read: dict[str, documents.Document] = {}
-  for done, (path, data) in enumerate(given):
-    progress(done, len(given))
+
+  def show(phase: int, done: int, total: int) -> None:
+    progress(len(given) * (phase * total + done) // (2 * total), len(given))
+
+  for path, data in given:
     try:
       read[path] = trees.read(path, data)
       errors += map(sources.advise, read[path].errors)
     except documents.DocumentError as error:
       errors.append(str(error))
-  unread = len(errors)
-  graph, files = _parse_related(read, options, errors)
-  count = len(read) - len(errors) + unread
+  unread, count = len(errors), len(read)
+  graph, files = _parse_related(
+    read, options, errors, functools.partial(show, 0)
+  )
+  read.clear()
+  count -= len(errors) - unread
   if graph is None:
     return findings_lib.ScanReport(count, errors=tuple(errors))
 
-  release = options.target or installation.find_release()
-  arguments = graph, release, options.tensorflow, options.nvidia_switch
+  arguments = (
+    graph,
+    _find_target(options),
+    options.tensorflow,
+    options.nvidia_switch,
+  )
   call = batch.Batch(files, *arguments)
-  found = {file.path: _find(file, options) for file in files}
+  found = {}
+  for done, file in enumerate(files):
+    show(1, done, len(files))
+    found[file.path] = _find(file, options)
   listed = tuple(itertools.chain.from_iterable(found.values()))
   report = findings_lib.ScanReport(
     count, listed, tuple(errors), (), True, *call.summarize()
   )
-  if not options.edited:
-    return report
-  now = {file.path: file for file in files}
-  left = found
+  if options.edited:
+    changes = _plan(files, found, options, *arguments, call.decisions)
+    report = report._replace(changes=changes)
+  return report
+
+
+def _plan(
+  files: Sequence[files_lib.File],
+  found: Mapping[str, list[findings_lib.Finding]],
+  options: ScanOptions,
+  *arguments: Any,
+) -> tuple[findings_lib.Change, ...]:
+  """Plans the edits of findings.
+
+  Args:
+    files: The files.
+    found: Path -> the findings.
+    options: What the user asks for.
+    *arguments: The arguments of `Batch` after the files.
+  """
+  now, left = {file.path: file for file in files}, dict(found)
   for _ in range(_MANY_ROUNDS):
+    known = {path: file.context for path, file in now.items()}
     edited = {}
     for path, findings in left.items():
       own = [f for f in findings if f.state in options.edited]
       own.sort(key=operator.attrgetter("code"))
       file = editing.edit(now[path], own) if own else now[path]
       if file is not now[path]:
+        file.is_kept = now[path].is_kept
         edited[path] = file
     if not edited:
       break
     now |= edited
-    batch.Batch(list(now.values()), *arguments, call.decisions)
-    left = {path: _find(now[path], options) for path in left}
+    batch.Batch(list(now.values()), *arguments)
+    for path, file in now.items():
+      if path in edited or file.context != known[path]:
+        left[path] = _find(file, options)
   changes = []
   for file in files:
     before, after = file.document.data, now[file.path].document.data
@@ -197,13 +236,14 @@ def _check(
     if after != before or rest:
       change = findings_lib.Change(file.path, before, after, made, tuple(rest))
       changes.append(change)
-  return report._replace(changes=tuple(changes))
+  return tuple(changes)
 
 
 def _parse_related(
   read: Mapping[str, documents.Document],
   options: ScanOptions,
   errors: list[str],
+  show: Callable[[int, int], None],
 ) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
   """Parses the files that have to do with loss scaling.
 
@@ -212,23 +252,39 @@ def _parse_related(
     imports, or are imported by such; None and no files if nothing uses loss
     scaling.
   """
+  release, room = _find_target(options), _MOST_KEPT
+  parsed: dict[str, files_lib.File] = {}
+
+  def parse(path: str) -> None:
+    nonlocal room
+    file = _parse(read[path], errors)
+    if file is not None:
+      batch.learn(file, release)
+      room -= len(file.document.text)
+      file.is_kept = room > 0
+      file.leave()
+      parsed[path] = file
+
   texts = {path: document.text for path, document in read.items()}
-  parsed: dict[str, files_lib.File | None] = {}
-  uses = options.nvidia_switch
-  for path, text in texts.items():
-    if _has(text, _MATTERS):
-      file = parsed[path] = _parse(read[path], errors)
-      uses = uses or (file is not None and file.uses_loss_scaling)
-  if not uses:
+  matter = [path for path, text in texts.items() if _has(text, _MATTERS)]
+  for path in matter:
+    parse(path)
+  uses = any(file.uses_loss_scaling for file in parsed.values())
+  if not (uses or options.nvidia_switch):
     return None, []
   graph = import_graph.ImportGraph(texts)
   using = [path for path, text in texts.items() if _has(text, _USES)]
   wanted = graph.find_above(using) | graph.find_below(using)
-  for path in texts:
-    if path in wanted and path not in parsed:
-      parsed[path] = _parse(read[path], errors)
-  files = [file for path in texts if (file := parsed.get(path))]
-  return graph, files
+  wanted -= {*matter}
+  for done, path in enumerate(filter(wanted.__contains__, texts)):
+    show(done, len(wanted))
+    parse(path)
+  return graph, [parsed[path] for path in texts if path in parsed]
+
+
+def _find_target(options: ScanOptions) -> tuple[int, int] | None:
+  """Returns the TensorFlow that the files will run on."""
+  return options.target or installation.find_release()
 
 
 def _has(text: str, words: Sequence[str]) -> bool:
@@ -256,4 +312,5 @@ def _find(
   found.sort(key=operator.attrgetter("line", "column"))
   if found and found[0].cell:
     found.sort(key=operator.attrgetter("cell"))
+  file.leave()
   return found

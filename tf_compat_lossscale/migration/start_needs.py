@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from collections.abc import Mapping
+from collections.abc import Iterable
 import os
 import re
-from typing import NamedTuple
 
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.programs import launch
+from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 
 _NEVER = ("setup.py", "__init__.py", "conftest.py")
@@ -43,27 +43,17 @@ _FACTS = {
 _KERAS_LACKS = re.compile(r"\btf\.(contrib\.|estimator)")
 
 
-class Traits(NamedTuple):
-  """What a file adds to the needs of its programs.
+def find_traits(
+  file: files_lib.File, absences: Iterable[missing_names.Absence]
+) -> contexts.Traits:
+  """Returns what a file adds to the needs of its programs.
 
-  Attributes:
-    facts: The keys of `_FACTS` that hold; "asks" (it has a name for which
-      `run` chooses Keras 2), "chooses" (it chooses Keras 2 by an environment
-      variable), "legacy" (it has legacy names), and "graph" (it
-      imports `tensorflow.compat.v1`, and uses names of TensorFlow 1 there).
-    lacks: The missing names that `tfl.install()` puts back.
-    switch: Where it turns NVIDIA's variables on; "" if it does not.
+  Args:
+    file: The file.
+    absences: The names that it lacks.
   """
-
-  facts: set[str]
-  lacks: list[str]
-  switch: str
-
-
-def find_traits(file: files_lib.File) -> Traits:
-  """Returns what a file adds to the needs of its programs."""
   facts = {fact for fact, sign in _FACTS.items() if sign.search(file.names)}
-  lacks = [each.name for _, each in file.absences if each.is_restored]
+  lacks = [each.name for each in absences if each.is_restored]
   if _KERAS_LACKS.search(" ".join(lacks)):
     facts.add("keras")
   text, switch = file.document.text, ""
@@ -77,25 +67,30 @@ def find_traits(file: files_lib.File) -> Traits:
     facts.add("legacy")
   if file.imports_compat_v1 and file.has_names_of_compat_v1:
     facts.add("graph")
+  if file.main_lines or "app.run" in file.names:
+    facts.add("starts")
+  if any(_acts(file, statement) for statement in file.statements):
+    facts.add("acts")
   if file.switches:
     line = file.lines.find_position(file.switches[0][1][0])[0]
     switch = file.show_line(line)
-  return Traits(facts, lacks, switch)
+  return contexts.Traits(facts, lacks, switch)
 
 
 def find_needs(
-  read: Mapping[files_lib.File, Traits],
+  read: Collection[files_lib.File],
   start: files_lib.File | None,
   nvidia_switch: bool,
 ) -> contexts.Needs:
   """Returns what a program needs.
 
   Args:
-    read: The files that may belong to it, with what they add to its needs.
+    read: The files that may belong to it.
     start: The file that starts it; None if none of them does.
     nvidia_switch: Whether NVIDIA's variables are on in all programs.
   """
-  facts = set[str]().union(*(traits.facts for traits in read.values()))
+  traits = [file.facts.traits for file in read]
+  facts = set[str]().union(*(each.signs for each in traits))
   done = {
     name
     for file in read
@@ -106,7 +101,7 @@ def find_needs(
   asks = "asks" in facts or (start is None and "migrated" in facts)
   keras_2 = "keras 2" in facts or ("keras" in facts and (is_1 or asks))
   chosen = "chooses" in facts or "use_keras_2" in done
-  lacks = [name for traits in read.values() for name in traits.lacks]
+  lacks = [name for each in traits for name in each.lacks]
   if keras_2 and "import keras" in facts:
     lacks.append("keras")
   # Who ports a program by hand has today's optimizers in mind.
@@ -114,7 +109,7 @@ def find_needs(
     chosen or (start is not None and start.imports_package)
   )
   switches = ["--nvidia-switch"] if nvidia_switch else []
-  switches += [traits.switch for traits in read.values() if traits.switch]
+  switches += [each.switch for each in traits if each.switch]
   needs = contexts.Needs(
     disables=_was_graph(read, start, facts) and done.isdisjoint(_GRAPH_CALLS),
     keras_2=keras_2 and not chosen,
@@ -130,7 +125,7 @@ def find_needs(
 
 
 def _means_1(
-  read: Mapping[files_lib.File, Traits], start: files_lib.File | None
+  read: Collection[files_lib.File], start: files_lib.File | None
 ) -> bool:
   """Returns whether a program means TensorFlow 1."""
   if start is not None and start.tensorflow is not None:
@@ -139,7 +134,7 @@ def _means_1(
 
 
 def _was_graph(
-  read: Mapping[files_lib.File, Traits],
+  read: Collection[files_lib.File],
   start: files_lib.File | None,
   facts: set[str],
 ) -> bool:
@@ -165,12 +160,13 @@ def starts_program(file: files_lib.File, paths: Collection[str]) -> bool:
   name = os.path.basename(file.path)
   if name in _NEVER:
     return False
-  if _TEST.fullmatch(name) or file.main_lines or "app.run" in file.names:
+  signs = file.facts.traits.signs
+  if _TEST.fullmatch(name) or "starts" in signs:
     return True
   init = os.path.join(os.path.dirname(file.path), "__init__.py")
   if file.context.is_imported or init in paths:
     return False
-  return any(_acts(file, statement) for statement in file.statements)
+  return "acts" in signs
 
 
 def _acts(file: files_lib.File, statement: ast.stmt) -> bool:

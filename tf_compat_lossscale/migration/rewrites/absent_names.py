@@ -14,6 +14,8 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import start_calls
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import sources
 
 _IMPORTS = ("import", "from", "star")
 _MISSING_NAME = """\
@@ -112,8 +114,14 @@ def find_packages(
   """Returns path -> the packages of which the file has the first name."""
   needing: dict[str, dict[str, tuple[str, Any]]] = {}
   for file in read:
-    for name, node, command in _list_packages(file):
-      needing.setdefault(command, {}).setdefault(file.path, (name, node))
+    for name, place, command, _ in file.facts.packages:
+      needing.setdefault(command, {}).setdefault(file.path, (name, place))
+    needs, release = file.context.needs, file.context.release
+    uses_keras_2 = needs is not None and needs.uses_keras_2
+    if uses_keras_2 and release and which_keras.is_missing(release):
+      command = install_commands.make_command("tf_keras", release)
+      place = "Keras 2", file.find_start()
+      needing.setdefault(command, {}).setdefault(file.path, place)
   found: dict[str, list[contexts.Package]] = {}
   for command, places in needing.items():
     path, *others = places
@@ -123,14 +131,13 @@ def find_packages(
   return found
 
 
-def _list_packages(file: files.File) -> Iterator[tuple[str, Any, str]]:
-  for use, absence in file.absences:
+def list_packages(
+  file: files.File,
+  absences: Sequence[tuple[sources.Use, missing_names.Absence]],
+) -> Iterator[contexts.Package]:
+  """Yields the missing packages that a file names, each time it does."""
+  for use, absence in absences:
     if absence.command:
       is_call = absence.name == "tensorboard" and use.form == "expression"
       name = use.written if is_call else absence.name
-      yield name, use.node, absence.command
-  needs, release = file.context.needs, file.context.release
-  uses_keras_2 = needs is not None and needs.uses_keras_2
-  if uses_keras_2 and release and which_keras.is_missing(release):
-    command = install_commands.make_command("tf_keras", release)
-    yield "Keras 2", file.find_start(), command
+      yield name, file.find_span(use.node), absence.command, ""
