@@ -25,6 +25,7 @@ from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.tf import rewrite
 
 __all__ = [
+  "EMULATE",
   "Float16Count",
   "count_float16",
   "count_in_graphs",
@@ -45,7 +46,7 @@ _KERAS_2 = "tf_compat_lossscale.keras.optimizer"
 _Wrapper = Callable[[Any, Any], Any]
 # If this is not false, CPUs compute in float32, between two casts. TensorFlow
 # reads the variable at each conversion.
-_EMULATE: Final = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_EMULATE_FP16"
+EMULATE: Final = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_EMULATE_FP16"
 _KINDS: Final = {
   "products": re.compile(r"MatMul|^Einsum$|LSTM|GRU|CudnnRNN"),
   "convolutions": re.compile(r"Conv[23]D|Conv2d"),
@@ -160,7 +161,7 @@ def enable_on_cpu() -> None:
   TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_EMULATE_FP16 becomes "false", unless it
   is set: else each op would compute in float32, between two casts.
   """
-  os.environ.setdefault(_EMULATE, "false")
+  os.environ.setdefault(EMULATE, "false")
   disable_on_cpu()
   rewrite.convert_on_cpu(_log)
 

@@ -50,9 +50,28 @@ END = "<!-- strangers: to here -->"
 _BYPASS = "apply_gradients: compute_gradients was not called"
 _HEAD = (
   "| program | commit | TensorFlow | date | starts | resumes "
-  "| after `migrate`, in plain Python | remarks |",
-  "|---|---|---|---|---|---|---|---|",
+  "| after `migrate`, in plain Python | converted to float16 | remarks |",
+  "|---|---|---|---|---|---|---|---|---|",
 )
+# What `run --float16-on-cpu` says of a session with ops in float16.
+_CONVERTED = re.compile(
+  r"tf-lossscale: float16: (([1-9]\d*) of .* casts)$", re.M
+)
+# Starts a migrated program in plain Python, with the rewrite on CPUs.
+_PLAIN = """
+import runpy, sys
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.programs import import_hooks
+import_hooks.when_imported(
+  "tensorflow", lambda _: tfl.graph_rewrite.enable_on_cpu())
+_, program, *rest = sys.argv
+if program == "-m":
+  sys.argv = rest
+  runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+else:
+  sys.argv, sys.path[0] = [program, *rest], program.rpartition("/")[0] or "."
+  runpy.run_path(program, run_name="__main__")
+"""
 # Writes values into a checkpoint: argv has its prefix, then pattern=value.
 _SET = """
 import re, sys
@@ -91,22 +110,23 @@ class Row:
   start: str = ""
   resume: str = ""
   migrated: str = ""
+  converted: str = ""
+  filled: bool = False
   works: bool = False
   was_tried: bool = True
 
   def format(self, release: str, date: str) -> str:
     """Returns the row of the table."""
-    program = self.program
-    if program.settings:
+    program, counters = self.program, self.program.scale
+    if self.filled:
       counters = "the runner sets the counter before the program resumes"
-    else:
-      counters = program.scale
     cells = (
       f"{program.repository}, `{program.title}`",
       program.commit[:12],
       release,
       date,
       *map(shorten_paths, (self.start, self.resume, self.migrated)),
+      self.converted,
       "; ".join(filter(None, (program.remark, counters, program.bypass))),
     )
     return "| " + " | ".join(c.replace("|", "/") or "—" for c in cells) + " |"
@@ -256,11 +276,24 @@ class Trial:
   folder: pathlib.Path
 
   def run_stage(
-    self, name: str, commands: Sequence[Sequence[str]], repo: str, plain: bool
-  ) -> None:
-    """Runs the commands of a stage, with its log `NAME.log`."""
+    self,
+    name: str,
+    commands: Sequence[Sequence[str]],
+    prefix: Sequence[str],
+    repo: str = "repo",
+    work_folder: str = "work",
+  ) -> str:
+    """Runs the commands of a stage, with its log `NAME.log`; returns the log.
+
+    Args:
+      name: The stage.
+      commands: What follows `python PREFIX…`.
+      prefix: Python's arguments before the command's.
+      repo: The folder of the repository.
+      work_folder: The folder for data and results.
+    """
     program = self.program
-    work = self.folder / ("migrated_work" if plain else "work")
+    work = self.folder / work_folder
     places = {"{repo}": str(self.folder / repo), "{work}": str(work)}
 
     def fill(text: str) -> str:
@@ -285,12 +318,9 @@ class Trial:
       "TF_CPP_MIN_LOG_LEVEL": "2",
       **{key: fill(value) for key, value in program.environment.items()},
     }
-    prefix = [sys.executable]
-    if not plain:
-      prefix += ["-m", "tf_compat_lossscale", "run"]
     log = self.folder / f"{name}.log"
     for command in commands:
-      arguments = [*prefix, *map(fill, command)]
+      arguments = [sys.executable, *prefix, *map(fill, command)]
       run_command(arguments, folder, environment, log, program.timeout)
     printed = log.read_text("utf-8", "replace")
     if program.prints and not re.search(program.prints, printed):
@@ -298,6 +328,27 @@ class Trial:
     if (_BYPASS in printed) != bool(program.bypass):
       kind = "no warning" if program.bypass else "false alarm"
       raise StageError(f"{kind} that the loss scale is bypassed")
+    return printed
+
+  def compare(self, log: str, run: Sequence[str]) -> str:
+    """Returns what a start converted, and its loss beside that of float32.
+
+    Args:
+      log: What the start printed.
+      run: The command to run the program in float32, once more.
+    """
+    program, lines = self.program, _CONVERTED.findall(log)
+    if not lines:
+      return ""
+    converted = max(lines, key=lambda line: int(line[1]))[0]
+    if not program.loss:
+      return converted
+    whole = self.run_stage(
+      *("float32", program.start, run, "repo", "float32_work")
+    )
+    losses = [re.findall(program.loss, text)[-1:] for text in (log, whole)]
+    last, other = (f"{float(x[0]):.4g}" if x else "?" for x in losses)
+    return f"{converted}; loss {last}, in float32 {other}"
 
   def read_state(self, work: str) -> str:
     """Returns the state in the checkpoint of a folder."""
@@ -325,6 +376,7 @@ class Trial:
       self.program.prepare(self.folder / "repo", work)
     shutil.copytree(self.folder / "repo", self.folder / "migrated")
     shutil.copytree(work, self.folder / "migrated_work")
+    shutil.copytree(work, self.folder / "float32_work")
 
   def set_counters(self) -> None:
     """Writes the program's settings into its checkpoint."""
@@ -340,11 +392,11 @@ class Trial:
     )
 
   def has_moved(self, row: Row) -> bool:
-    """Returns whether a loss scale has moved in the first two stages."""
+    """Returns whether a loss scale has moved in the stages so far."""
     scales, initial = find_scales(row.start), self.program.initial
     if initial is not None and scales != [format_scale(initial)] * len(scales):
       return True
-    return scales != find_scales(row.resume)
+    return bool(row.resume) and scales != find_scales(row.resume)
 
   def has_changed(self, row: Row) -> bool:
     """Returns whether the migrated program does not what the program did."""
@@ -356,24 +408,28 @@ class Trial:
   def run(self) -> Row:
     """Returns what the program did in each stage."""
     program, row = self.program, Row(self.program)
+    run = ["-m", "tf_compat_lossscale", "run"]
+    half = [] if program.float32 else ["--float16-on-cpu"]
     try:
       self.prepare()
     except StageError as error:
       row.start = f"**{error}**"
       return row
     try:
-      self.run_stage("start", program.start, "repo", plain=False)
+      log = self.run_stage("start", program.start, [*run, *half])
       row.start = self.read_state("work")
       started = True
+      row.converted = self.compare(log, run) or program.float32
     except StageError as error:
       row.start, started = f"**{error}**", False
     resumed = False
     if started:
       try:
-        if program.settings:
+        row.filled = bool(program.settings) and not self.has_moved(row)
+        if row.filled:
           self.set_counters()
         commands = program.resume or program.start
-        self.run_stage("resume", commands, "repo", plain=False)
+        self.run_stage("resume", commands, [*run, *half])
         row.resume = self.read_state("work")
         if not (program.scale or self.has_moved(row)):
           raise StageError(f"the loss scale did not move: {row.resume}")
@@ -395,7 +451,10 @@ class Trial:
       ):
         row.migrated = "nothing to migrate"
       else:
-        self.run_stage("migrated", program.start, "migrated", plain=True)
+        plain = ["-c", _PLAIN] if half else []
+        self.run_stage(
+          *("migrated", program.start, plain, "migrated", "migrated_work")
+        )
         row.migrated = self.read_state("migrated_work")
         if started and self.has_changed(row):
           raise StageError(f"differs: {row.migrated}")

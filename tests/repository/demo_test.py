@@ -56,8 +56,7 @@ def test_mistakes(args, tmp_path):
 
 @pytest.mark.thorough
 def test_all_checks_for_a_gpu_hold():
-  printed = helpers.run_python(
-    "tools/gpu.py", "--steps=100", "--width=64", timeout=600
-  )
-  lines = [x for x in printed.splitlines() if x.startswith(("ok ", "FAILED"))]
-  assert len(lines) == 5 and all(x.startswith("ok ") for x in lines), printed
+  flags = ("--only=checks,steps", "--steps=100", "--width=64", "--rounds=3")
+  printed = helpers.run_python("tools/gpu.py", *flags, timeout=900)
+  assert printed.count(" | ok | ") == 5, printed
+  assert "14 of 14 products" in printed and "100 small" in printed

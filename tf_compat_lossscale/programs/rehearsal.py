@@ -64,13 +64,13 @@ def _tell(session: Any, graphs: Any) -> None:
   _counted.add(session)
   line = f"tf-lossscale: float16: {count}"
   if not done + more:
-    line += f": {_explain(session, total + others)}"
+    line += f": {_explain(session, total + others, count.casts)}"
   if line not in _printed and sys.stderr is not None:
     _printed.add(line)
     print(line, file=sys.stderr, flush=True)
 
 
-def _explain(session: Any, total: int) -> str:
+def _explain(session: Any, total: int, casts: int) -> str:
   """Returns why none of the products and convolutions was converted."""
   options = rewrite.find_options(session)
   toggles = options.rewrite_options
@@ -78,6 +78,8 @@ def _explain(session: Any, total: int) -> str:
     return "the graph has no op that the rewrite begins with"
   if options.place_pruned_graph:
     return "no graph of an InteractiveSession is rewritten: use a Session"
+  if casts:
+    return f"they compute in float32, if {graph_rewrite.EMULATE} is not false"
   if toggles.auto_mixed_precision_cpu == rewrite.ON:
     return "the graph rewrite is on, but left the graph as it is"
   if toggles.auto_mixed_precision == rewrite.OFF:

@@ -43,9 +43,12 @@ class Program:
       folder for data.
     environment: Further environment variables.
     settings: Pattern of variables' names -> value that the runner writes into
-      the checkpoint before the program resumes, so that the loss scale moves.
+      the checkpoint before the program resumes, if the loss scale has not moved
+      by itself then, so that it moves.
     initial: The loss scale that the program begins with, if a scale that is
       another one after the start has moved already.
+    loss: A pattern of the loss in what the program prints; the last one counts.
+    float32: Why the program is not tried with the graph rewrite on the CPU.
     prints: A pattern that the start, the resumed run and the migrated program
       must print.
     scale: Why no loss scale moves, if none does.
@@ -75,6 +78,8 @@ class Program:
   environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, float] = dataclasses.field(default_factory=dict)
   initial: float | None = None
+  loss: str = ""
+  float32: str = ""
   prints: str = ""
   scale: str = ""
   bypass: str = ""

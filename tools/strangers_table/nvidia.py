@@ -27,6 +27,7 @@ def _program(
   defaults = {
     "folder": f"TensorFlow/{project}",
     "settings": _NEARLY_FULL,
+    "initial": 2.0**15,
     "migrate": ("--nvidia-switch",),
   }
   return Program(
@@ -467,6 +468,7 @@ PROGRAMS = (
     checkpoint="{work}/model",
     prepare=bert.prepare,
     settings={r"(^|/)good_steps$": 990},
+    initial=2.0**32,
     remark="forty steps: below 26 the program divides by zero",
   ),
   _program(

@@ -20,7 +20,7 @@ def _command(steps: int) -> tuple[str, ...]:
     *("--hparams_set=transformer_tiny", "--data_dir={work}/data"),
     *("--tmp_dir={work}/tmp", "--output_dir={work}/model", "--eval_steps=1"),
     *(f"--train_steps={steps}", "--local_eval_frequency=10"),
-    "--gpu_automatic_mixed_precision",
+    *("--gpu_automatic_mixed_precision", "--random_seed=1"),
     "--hparams=batch_size=64,learning_rate_warmup_steps=4",
   )
 
@@ -55,5 +55,8 @@ PROGRAM = Program(
   checkpoint="{work}/model",
   prepare=prepare,
   settings={r"(^|/)good_steps$": 1995},
+  initial=2.0**15,
+  loss=r"loss = ([-.\w]+), step",
   remark="`transformer_tiny` on reversed binary numbers",
+  timeout=900,
 )
