@@ -141,9 +141,9 @@ class AccumulatingOptimizer(_Scaled):
     count = self._window.find_count()
     return tf.convert_to_tensor(np.int64(0) if count is None else count)
 
-  def _unscale(self, pairs: _Pairs, scale: tf.Tensor) -> _Pairs:
+  def _unscale(self, pairs: _Pairs, factor: tf.Tensor) -> _Pairs:
     """Returns pairs with unscaled gradients, in float32 or wider."""
-    return loss_scale_optimizer.unscale(_widen(pairs), scale)
+    return loss_scale_optimizer.unscale(_widen(pairs), factor)
 
   def apply_gradients(
     self,

@@ -425,7 +425,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     return super().compute_gradients(loss, *args, **kwargs)
 
   def _unscale(
-    self, pairs: loss_scale_optimizer.Pairs, scale: tf.Tensor
+    self, pairs: loss_scale_optimizer.Pairs, factor: tf.Tensor
   ) -> loss_scale_optimizer.Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients.
 
@@ -435,7 +435,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     """
     if self._sparse_gradients == "dense":
       pairs = [(_make_dense(grad, var), var) for grad, var in pairs]
-    return loss_scale_optimizer.unscale(pairs, scale)
+    return loss_scale_optimizer.unscale(pairs, factor)
 
   def apply_gradients(
     self,

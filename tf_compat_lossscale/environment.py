@@ -197,10 +197,10 @@ def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   loss_scale = find_loss_scale(self)
   if loss_scale is None or not _is_honored:
     return compute(*args, **kwargs)
-  scaled, scale = loss_scale_optimizer.compute_scaled(
+  scaled, factor = loss_scale_optimizer.compute_scaled(
     loss_scale, compute, *args, **kwargs
   )
-  pairs = loss_scale_optimizer.unscale(scaled, scale)
+  pairs = loss_scale_optimizer.unscale(scaled, factor)
   loss_scale_optimizer.keep_computed(self, pairs)
   return pairs
 

@@ -95,10 +95,28 @@ def scale(
     The scaled loss, of the shape and dtype of `loss`. If `loss` is a function,
     a function that returns the scaled loss.
   """
-  if callable(loss):
-    return lambda: scale(autograph.convert(loss)(), loss_scale)
+  return scale_by(loss, find_factor(loss_scale))
+
+
+def find_factor(loss_scale: tf.Tensor) -> tf.Tensor:
+  """Returns the loss scale, at most 2**126, as a float32 scalar.
+
+  The minimum is that of float64, which the graph rewrite leaves as it is. In
+  float32, the rewrite would compute it in float16 if it does so with the loss.
+  There, 65536 is an infinity, its reciprocal is 0, and all unscaled gradients
+  would be 0.
+  """
   with tf.name_scope(control_flow.NAME_SCOPE):
-    return loss * tf.cast(_bound(loss_scale), loss.dtype)
+    wide = tf.minimum(tf.cast(loss_scale, tf.float64), _LARGEST_SCALE)
+    return tf.cast(wide, tf.float32)
+
+
+def scale_by(loss: Any, factor: tf.Tensor) -> Any:
+  """Does what `scale` does, by the factor that `find_factor` returned."""
+  if callable(loss):
+    return lambda: scale_by(autograph.convert(loss)(), factor)
+  with tf.name_scope(control_flow.NAME_SCOPE):
+    return loss * tf.cast(factor, loss.dtype)
 
 
 def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
@@ -123,11 +141,12 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
   Returns:
     The gradients of the loss itself, each of its own shape and dtype.
   """
-  grads = list(grads)
-  if grads.count(None) == len(grads):
-    return grads
+  return unscale_by(grads, find_factor(loss_scale))
+
+
+def unscale_by(grads: Iterable[Gradient], factor: tf.Tensor) -> list[Any]:
+  """Does what `unscale` does, by the factor that `find_factor` returned."""
   with tf.name_scope(control_flow.NAME_SCOPE):
-    factor = _bound(loss_scale)
     reciprocals: dict[tf.DType, tf.Tensor] = {}
 
     def unscale_values(values: tf.Tensor) -> tf.Tensor:
@@ -142,16 +161,6 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
       return tf.math.multiply_no_nan(values, reciprocals[dtype])
 
     return [map_values(unscale_values, grad) for grad in grads]
-
-
-def _bound(loss_scale: tf.Tensor) -> tf.Tensor:
-  """Returns the loss scale, at most 2**126, as a float64 scalar.
-
-  In float32, the graph rewrite would compute the minimum in float16 if it does
-  so with the loss. There, 65536 is an infinity, its reciprocal is 0, and all
-  unscaled gradients would be 0. The rewrite leaves float64 as it is.
-  """
-  return tf.minimum(tf.cast(loss_scale, tf.float64), _LARGEST_SCALE)
 
 
 def map_values(function: Callable[[Any], Any], grad: Any) -> Any:

@@ -281,8 +281,9 @@ class DynamicLossScale(LossScale):
     grown = grow(scale, self._multiplier)
     shrunk = tf.maximum(scale / self._multiplier, 1.0)
     new_scale = tf.where(finite, grown, shrunk)
-    with tf.control_dependencies([tf.group(self._num_good_steps.assign(0))]):
-      return tf.group(self._current_loss_scale.assign(new_scale))
+    reset = to_op(self._num_good_steps.assign(0, read_value=False))
+    with tf.control_dependencies([] if reset is None else [reset]):
+      return to_op(self._current_loss_scale.assign(new_scale, read_value=False))
 
   def __repr__(self) -> str:
     now = ""
@@ -316,6 +317,11 @@ def _check_initial(value: Any) -> float:
       f"{error} For a scale below 1, use tf_compat_lossscale.policies."
       f"GrowthBackoff({value}, min_loss_scale=...)."
     ) from None
+
+
+def to_op(assigned: Any) -> tf.Operation | None:
+  """Returns the op of an assignment, of all replicas; None when eager."""
+  return assigned if isinstance(assigned, tf.Operation) else tf.group(assigned)
 
 
 def count_step(
@@ -361,7 +367,7 @@ def count_step(
     return tf.logical_and(finite, tf.convert_to_tensor(good_steps) < period - 1)
 
   def count() -> tf.Operation | None:
-    return tf.group(good_steps.assign_add(1, read_value=False))
+    return to_op(good_steps.assign_add(1, read_value=False))
 
   def look_again() -> Any:
     # The identity is no read op. A v2 cond cannot take a read op from the

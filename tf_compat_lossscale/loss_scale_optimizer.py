@@ -198,7 +198,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       "aggregation_method": aggregation_method,
       "colocate_gradients_with_ops": colocate_gradients_with_ops,
     }
-    scaled, scale = compute_scaled(
+    scaled, factor = compute_scaled(
       self._loss_scale,
       self._optimizer.compute_gradients,
       loss,
@@ -206,13 +206,13 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       grad_loss=grad_loss,
       **how,
     )
-    pairs = self._unscale(scaled, scale)
+    pairs = self._unscale(scaled, factor)
     keep_computed(self, pairs)
     return pairs
 
-  def _unscale(self, pairs: Pairs, scale: tf.Tensor) -> Pairs:
+  def _unscale(self, pairs: Pairs, factor: tf.Tensor) -> Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients."""
-    return unscale(pairs, scale)
+    return unscale(pairs, factor)
 
   def apply_gradients(
     self,
@@ -339,7 +339,7 @@ def compute_scaled(
   *args: Any,
   **kwargs: Any,
 ) -> tuple[Pairs, tf.Tensor]:
-  """Returns (gradient, variable) pairs of the scaled loss, and the scale.
+  """Returns (gradient, variable) pairs of the scaled loss, and its factor.
 
   Args:
     loss_scale: A LossScale.
@@ -351,15 +351,15 @@ def compute_scaled(
   """
   graph_weights.note_read(loss_scale)
   # One read, for another worker may change the scale between two reads.
-  scale = tf.cast(autograph.convert(loss_scale)(), tf.float32)
-  scaled = gradients.scale(loss, scale)
-  return list(autograph.convert(compute)(scaled, *args, **kwargs)), scale
+  factor = gradients.find_factor(autograph.convert(loss_scale)())
+  scaled = gradients.scale_by(loss, factor)
+  return list(autograph.convert(compute)(scaled, *args, **kwargs)), factor
 
 
-def unscale(pairs: GradsAndVars, scale: tf.Tensor) -> Pairs:
+def unscale(pairs: GradsAndVars, factor: tf.Tensor) -> Pairs:
   """Returns (gradient, variable) pairs with unscaled gradients."""
   pairs = list(pairs)
-  grads = gradients.unscale([grad for grad, _ in pairs], scale)
+  grads = gradients.unscale_by([grad for grad, _ in pairs], factor)
   return [(grad, var) for grad, (_, var) in zip(grads, pairs)]
 
 

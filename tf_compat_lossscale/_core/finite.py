@@ -179,30 +179,40 @@ def are_each_finite(joined: list[Joined]) -> tf.Tensor:
   return tf.gather(tf.concat(flags, 0), np.argsort(positions))
 
 
+class _Axes(dict[int, tf.Tensor]):
+  """All axes of a tensor by its rank: a constant for each rank, not tensor."""
+
+  def __missing__(self, rank: int) -> tf.Tensor:
+    self[rank] = tf.constant(list(range(rank)), tf.int32)
+    return self[rank]
+
+
 def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
   """Returns whether the sums are finite: True only if the tensors are."""
   sums: dict[tf.DType, list[tf.Tensor]] = {}
-  axes: dict[int, tf.Tensor] = {}
+  axes = _Axes()
   for value in values:
-    rank = value.shape.rank
-    if rank is None:
-      value, rank = tf.reshape(value, [-1]), 1
-    if rank not in axes:
-      axes[rank] = tf.constant(list(range(rank)), tf.int32)
-    total = tf.raw_ops.Sum(input=value, axis=axes[rank])
+    if value.shape.rank is None:
+      value = tf.reshape(value, [-1])
+    total = tf.raw_ops.Sum(input=value, axis=axes[value.shape.rank])
     sums.setdefault(value.dtype, []).append(total)
   return are_elements_finite([tf.add_n(totals) for totals in sums.values()])
 
 
 def are_elements_finite(values: list[tf.Tensor]) -> tf.Tensor:
   """Returns whether every element of tensors is finite, as a bool scalar."""
-  flags = []
+  flags, axes = [], _Axes()
   for value in values:
+    if value.shape.rank is None:
+      value = tf.reshape(value, [-1])
     finite = _is_each_element_finite(value)
-    flags.append(finite if value.shape.rank == 0 else tf.reduce_all(finite))
+    if finite.shape.rank:
+      finite = tf.raw_ops.All(input=finite, axis=axes[finite.shape.rank])
+    flags.append(finite)
   if len(flags) == 1:
     return flags[0]
-  return tf.reduce_all(flags) if flags else tf.constant(True)
+  # `tf.reduce_all` would take four ops more to find the axis of a list.
+  return tf.raw_ops.All(input=flags, axis=[0]) if flags else tf.constant(True)
 
 
 def _is_each_element_finite(values: tf.Tensor) -> tf.Tensor:
