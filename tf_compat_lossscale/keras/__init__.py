@@ -2,13 +2,14 @@
 """Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 2.
 
 The names behave as in TensorFlow 2.4 to 2.8. Keras 2 is `tf.keras` up to
-TensorFlow 2.15, else the package tf_keras. `Keras3LossScaleOptimizer` alone is
-of Keras 3.
+TensorFlow 2.15, else the package tf_keras. `Keras3LossScaleOptimizer` is of
+Keras 3, and `LossScaleCallback` watches both.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale.keras.callback import LossScaleCallback
   from tf_compat_lossscale.keras.keras3_optimizer import (
     Keras3LossScaleOptimizer,
   )
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
   "Keras3LossScaleOptimizer",
+  "LossScaleCallback",
   "LossScaleOptimizer",
   "Policy",
   "get_layer_policy",
@@ -37,6 +39,7 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
     __name__,
     {
       "Keras3LossScaleOptimizer": "keras3_optimizer",
+      "LossScaleCallback": "callback",
       "LossScaleOptimizer": "optimizer",
       "Policy": "policy",
       "get_layer_policy": "policy",

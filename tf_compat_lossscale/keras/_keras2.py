@@ -66,6 +66,26 @@ CALLED = dict.fromkeys(
 )
 
 
+class _TellsSkips:
+  """Stands for a wrapped optimizer within Keras's `apply_gradients`."""
+
+  def __init__(self, optimizer: Any, on_skip: Callable[[], None]) -> None:
+    self._wrapped, self._on_skip = optimizer, on_skip
+
+  def __getattr__(self, name: str) -> Any:
+    if name == "iterations":  # Only the branch of a skipped step reads it.
+      self._on_skip()
+    return getattr(self._wrapped, name)
+
+
+def tell_skips(optimizer: Any, state: Any, on_skip: Callable[[], None]) -> Any:
+  """Returns a twin for one step, whose branch that skips calls `on_skip`."""
+  wrapped = _TellsSkips(optimizer.inner_optimizer, on_skip)
+  twin = object.__new__(type(optimizer))
+  twin.__dict__.update(vars(optimizer), _loss_scale=state, _optimizer=wrapped)
+  return twin
+
+
 def initialize_in_sessions(variable: tf.Variable) -> None:
   """Makes Keras initialize a variable of a graph before it runs a session."""
   _module.backend.track_variable(variable)

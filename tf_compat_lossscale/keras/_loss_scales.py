@@ -15,9 +15,11 @@ from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale import policies
+from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import autograph
+from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale.keras import _keras2
 
 # What stands for a loss scale; `loss_scale.get` says what each means.
@@ -157,13 +159,15 @@ class State(_keras2.State):
   Attributes:
     scale: The LossScale.
     names: The names of the variables of the step that is being built.
+    grads: The gradients of that step, once `update` has got them.
   """
 
-  def __init__(self, optimizer: Any, scale: Any) -> None:
+  def __init__(self, optimizer: Any, scale: Any, names: Any = ()) -> None:
     """Takes the optimizer that the state is of, and its loss scale."""
     self._optimizer = optimizer
     self.scale = scale
-    self.names: list[str] = []
+    self.names = list(names)
+    self.grads: Any = ()
 
   @property
   def initial_loss_scale(self) -> Any:
@@ -199,17 +203,18 @@ class State(_keras2.State):
     Returns:
       An op, and whether to apply the gradients, as `LossScale.update` does.
     """
-    finite = None
+    self.grads = grads
+    all_finite = None
     agreements = (
       vars(each).get(graph_weights.AGREEMENT)
       for each in (self._optimizer, self.scale)
     )
     agreement = next(filter(None, agreements), None)
     if agreement is not None:
-      finite = agreement(self._are_finite(grads))
+      all_finite = agreement(self._are_finite(grads))
     elif not tf.distribute.in_cross_replica_context():
-      finite = self._are_finite(grads)
-    named = gradients.NamedGradients(grads, self.names, finite)
+      all_finite = self._are_finite(grads)
+    named = gradients.NamedGradients(grads, self.names, all_finite)
     op, answer = autograph.convert(self.scale.update)(named)
     step = loss_scale_optimizer.Step(answer, op, (), None)
     loss_scale_optimizer.keep_step(self._optimizer, step)
@@ -220,6 +225,45 @@ class State(_keras2.State):
     if tf.distribute.in_cross_replica_context():
       return gradients.all_replicas_finite(grads)
     return gradients.all_finite(grads)  # Keras has added them up before.
+
+
+class SkipNotes:
+  """What an optimizer keeps of the steps that it skips, for a callback.
+
+  Attributes:
+    scale: The optimizer's LossScale.
+    value: The variable that changes with the scale, if there is one.
+    rule: The optimizer's `SkippedSteps`, if it has one.
+    vectors: Names of trained variables -> an int64 variable, which a skipped
+      step alone writes: how many there were, and 1 for each gradient at fault.
+  """
+
+  def __init__(self, scale: loss_scale_lib.LossScale) -> None:
+    self.scale = scale
+    is_own = type(scale) in _OWN
+    self.value = getattr(scale, "current_loss_scale", None) if is_own else None
+    self.rule: Any = None
+    self.vectors: dict[tuple[str, ...], tf.Variable] = {}
+
+  def write(self, state: State) -> None:
+    """Adds a note of the step that `state` was updated by; in no session."""
+    unwrap = tf.distribute.get_strategy().experimental_local_results
+    key = tuple(state.names)
+    # In a branch of a `tf.function`, the initial value would be lost.
+    with tf.init_scope():
+      if not tf.executing_eagerly():
+        return
+      if key not in self.vectors:
+        zeros = np.zeros(1 + len(key), np.int64)
+        once = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.vectors[key] = tf.Variable(zeros, False, aggregation=once)
+    vector = self.vectors[key]
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      found = [vector[0] + 1]
+      for grad in map(unwrap, state.grads):
+        values = [getattr(x, "values", x) for x in grad]
+        found.append(tf.cast(~finite.are_elements_finite(values), tf.int64))
+      vector.assign(tf.stack(found))
 
 
 class ScaleRead:

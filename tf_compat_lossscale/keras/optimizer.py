@@ -221,6 +221,8 @@ class LossScaleOptimizer(
     # class, once.
     self.__dict__.update(_keras2.CALLED)
     self.__dict__["_skipped_steps"] = None
+    notes = _loss_scales.SkipNotes(scale or vars(self)[_FIXED])
+    self.__dict__["skip_notes"] = notes
     optimizer = self.inner_optimizer
     is_legacy = isinstance(optimizer, _keras2.LegacyOptimizer)
     if is_legacy:
@@ -235,7 +237,8 @@ class LossScaleOptimizer(
     for weight in graph_weights.list_weights(scale).values():
       _keras2.initialize_in_sessions(weight)
     if is_legacy:
-      self.__dict__["_skipped_steps"] = _skipped_steps.SkippedSteps(scale)
+      notes.rule = _skipped_steps.SkippedSteps(scale)
+      self.__dict__["_skipped_steps"] = notes.rule
 
   @property
   def loss_scale(self) -> Any:
@@ -323,9 +326,14 @@ class LossScaleOptimizer(
         weights = [var for _, var in trained]
         _keras2.create_weights(self.inner_optimizer, weights)
     if self.dynamic:
-      self._loss_scale.names = loss_scale_optimizer.name_variables(trained)
-    result = super().apply_gradients(pairs, *args, **kwargs)
-    if not self.dynamic:
+      names = loss_scale_optimizer.name_variables(trained)
+      state = _loss_scales.State(self, self._loss_scale.scale, names)
+      note = lambda: self.skip_notes.write(state)  # noqa: E731
+      twin = _keras2.tell_skips(self, state, note)
+      apply = super(LossScaleOptimizer, twin).apply_gradients
+      result = apply(pairs, *args, **kwargs)
+    else:
+      result = super().apply_gradients(pairs, *args, **kwargs)
       # The step is always applied, and Keras does not ask.
       loss_scale_optimizer.keep_step_of_replica(self, None, (), None)
     if self._skipped_steps is not None and _is_for_session():
