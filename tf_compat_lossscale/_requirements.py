@@ -11,17 +11,18 @@ import re
 import sys
 from types import ModuleType
 
-_OLDEST = (2, 12)
+from tf_compat_lossscale import _releases
+
 _INSTALL = (
-  "install TensorFlow 2.12 or later: pip install 'tf_compat_lossscale"
-  "[tensorflow]', or the build of TensorFlow that you use"
+  f"install TensorFlow {_releases.show(_releases.OLDEST)} or later: pip "
+  "install 'tf_compat_lossscale[tensorflow]', or the build of TensorFlow that "
+  "you use"
 )
-# pyproject.toml has the same number, in the extras that install TensorFlow.
-_TOO_NEW = (3, 14)
+_PYTHONS = _releases.OLDEST_PYTHON, max(_releases.PYTHONS.values())
 _FOR_PYTHON = (
   f" (TensorFlow has no wheels for Python {sys.version_info[0]}."
-  f"{sys.version_info[1]}: use Python 3.10 to {_TOO_NEW[0]}.{_TOO_NEW[1] - 1})"
-  if sys.version_info[:2] >= _TOO_NEW
+  f"{sys.version_info[1]}: use Python 3.{_PYTHONS[0]} to 3.{_PYTHONS[1]})"
+  if sys.version_info[:2] > (3, _PYTHONS[1])
   else ""
 )
 MISSING = (
@@ -38,7 +39,7 @@ def check_release() -> None:
   """
   version = _get_imported_version()
   found = re.match(r"(\d+)\.(\d+)", version or "")
-  if found and (int(found[1]), int(found[2])) < _OLDEST:
+  if found and (int(found[1]), int(found[2])) < _releases.OLDEST:
     raise ImportError(
       f"tf_compat_lossscale does not run on TensorFlow {version}: {_INSTALL}",
       name="tensorflow",

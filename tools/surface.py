@@ -26,8 +26,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import private_names  # noqa: E402
 
 import tf_compat_lossscale as tfl  # noqa: E402
+from tf_compat_lossscale import _releases  # noqa: E402
 from tf_compat_lossscale._core import installation  # noqa: E402
-from tf_compat_lossscale._core import which_keras  # noqa: E402
 from tf_compat_lossscale.programs import old_modules  # noqa: E402
 from tf_compat_lossscale.programs import tables  # noqa: E402
 
@@ -108,7 +108,7 @@ def _read_words() -> set[str]:
 
 def main(argv: list[str]) -> int:
   """Prints the names; returns the exit status."""
-  if (installation.find_release() or (0, 0)) >= which_keras.WITH_KERAS_3:
+  if (installation.find_release() or (0, 0)) >= _releases.WITH_KERAS_3:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
   tfl.install()  # A target may itself be an old name that a row puts back.
   keras = old_modules.expand("keras2").partition(".")[0]

@@ -32,6 +32,8 @@ import pytest
 from switches import control_flow as control_flow
 import tensorflow as tf
 
+from tf_compat_lossscale import _releases
+
 tf1 = tf.compat.v1
 OWN = tf.compat.v1.mixed_precision  # TensorFlow's own classes, to compare with.
 HARNESS = pathlib.Path(__file__).absolute().parent
@@ -42,13 +44,15 @@ MODES = ("graph_v1", "graph_v2", "eager", "function")
 GRAPH_MODES = MODES[:2]
 RELEASE = tuple(map(int, tf.__version__.split(".")[:2]))
 # A program that uses Keras 2 needs this before it imports TensorFlow.
-KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if RELEASE >= (2, 16) else {}
+KERAS_2 = (
+  {"TF_USE_LEGACY_KERAS": "1"} if RELEASE >= _releases.WITH_KERAS_3 else {}
+)
 # The same for Keras 3, which is TensorFlow's own since 2.16.
 KERAS_3 = (
   {"TF_USE_LEGACY_KERAS": "0"} if os.getenv("TF_USE_LEGACY_KERAS") else {}
 )
 NEEDS_KERAS_3 = pytest.mark.skipif(
-  RELEASE < (2, 16), reason="Keras 3 comes with TensorFlow 2.16"
+  RELEASE < _releases.WITH_KERAS_3, reason="Keras 3 comes with TensorFlow 2.16"
 )
 
 # The optimizers to wrap: all of `tf.compat.v1.train` that take dense and sparse

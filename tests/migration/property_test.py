@@ -15,6 +15,7 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.any_release
 
 _EXAMPLES = int(os.environ.get("MIGRATION_EXAMPLES", "200"))
 _EDITED = (findings.MIGRATE, findings.OFFERED)
-_OPTIONS = scanner.ScanOptions(target=(2, 21), edited=_EDITED)
+_OPTIONS = scanner.ScanOptions(target=_releases.NEWEST, edited=_EDITED)
 
 
 def read_table(text):

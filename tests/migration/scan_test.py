@@ -9,6 +9,7 @@ import helpers
 import pytest
 import source_trees
 
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
@@ -20,6 +21,7 @@ from tf_compat_lossscale.programs import sources
 pytestmark = pytest.mark.any_release
 
 _TF = "import tensorflow as tf\n"
+_NEWEST = _releases.show(_releases.NEWEST)
 _OLD = f"{_TF}x = tf.train.experimental.LossScale()\n"
 _OLD_1 = f"{_OLD}tf.Session()\n"
 _KERAS = f"{_TF}tf.keras.mixed_precision.experimental.Policy\n"
@@ -458,19 +460,21 @@ def test_tensorboard_is_a_package_of_its_own(tmp_path, monkeypatch):
   )
   callback = "tf.keras.callbacks.TensorBoard('logs')\n"
   write(tmp_path, old=f"{_OLD}{callback}")
-  report = scanner.scan([str(tmp_path)], scanner.ScanOptions(target=(2, 21)))
+  options = scanner.ScanOptions(target=_releases.NEWEST)
+  report = scanner.scan([str(tmp_path)], options)
   (found,) = [f for f in report.findings if "tensorboard" in f.message]
   assert found.name == "tf.keras.callbacks.TensorBoard"
-  assert found.message == "pip install 'tensorboard==2.21.*'"
+  assert found.message == f"pip install 'tensorboard=={_NEWEST}.*'"
 
 
 def test_a_missing_package_has_one_line(tmp_path, monkeypatch):
   monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
   write(tmp_path, a=f"{_KERAS}{_MAIN}", b=f"{_KERAS}{_MAIN}")
-  report = scanner.scan([str(tmp_path)], scanner.ScanOptions(target=(2, 21)))
+  options = scanner.ScanOptions(target=_releases.NEWEST)
+  report = scanner.scan([str(tmp_path)], options)
   found = [f for f in report.findings if f.code == "LS303"]
   assert [(f.name, f.message, f.note) for f in found] == [
-    ("Keras 2", "pip install 'tf_keras==2.21.*'", "for 1 more file, too")
+    ("Keras 2", f"pip install 'tf_keras=={_NEWEST}.*'", "for 1 more file, too")
   ]
 
 

@@ -23,7 +23,8 @@ _PUBLIC = ["", *sorted(set(dir(tfl)) - set(tfl.__all__))]
 
 # A wing (a module or subpackage) imports only wings of earlier rows.
 _WINGS = (
-  ("_requirements", "_version"),
+  ("_releases", "_version"),
+  ("_requirements",),
   ("_lazy",),
   ("_core.legacy_names",),
   ("_core",),

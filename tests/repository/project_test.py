@@ -9,8 +9,10 @@ import sys
 import command_calls
 import helpers
 import pytest
+import release_texts
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import keras
 from tf_compat_lossscale import policies
@@ -192,3 +194,14 @@ def test_quick_tests_have_every_value(tmp_path):
   assert {v for case in found["product"] for v in case.split("-")} == {
     *("graph", "eager", "adam", "sgd", "ftrl")
   }
+
+
+def test_texts_have_the_supported_releases(monkeypatch):
+  for path, text in release_texts.list_texts().items():
+    assert path.read_text("utf-8") == text, "run tools/release_texts.py"
+  monkeypatch.setattr(_releases, "NEWEST", (2, 99))
+  monkeypatch.setattr(_releases, "TESTED", (*_releases.TESTED, "2.99.0"))
+  texts = release_texts.list_texts()
+  readme = texts[helpers.ROOT / "README.md"]
+  assert "| 2.12 to 2.99 |" in readme and "2.21.0 and 2.99.0, by" in readme
+  assert "tf_keras==2.99.*" in texts[helpers.ROOT / "docs" / "keras.md"]

@@ -11,10 +11,10 @@ import os
 import sys
 from typing import Any
 
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import installation
 
-WITH_KERAS_3 = (2, 16)  # The first TensorFlow with Keras 3.
 _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
 
 
@@ -51,7 +51,7 @@ def make_environment(keras: int) -> dict[str, str]:
     ImportError: That Keras is not installed for this TensorFlow.
   """
   release = installation.find_release()
-  if release is None or release < WITH_KERAS_3:
+  if release is None or release < _releases.WITH_KERAS_3:
     if keras == 3:
       raise ImportError(
         "tf.keras is Keras 2 up to TensorFlow 2.15: to use Keras 3, install "
@@ -69,7 +69,7 @@ def make_environment(keras: int) -> dict[str, str]:
 def means_keras_3() -> bool:
   """Returns whether `tf.keras` is or will be Keras 3; loads no Keras."""
   release = installation.find_release()
-  if release is None or release < WITH_KERAS_3:
+  if release is None or release < _releases.WITH_KERAS_3:
     return False
   return os.environ.get(_SWITCH, "").lower() not in ("1", "true")
 
@@ -115,7 +115,8 @@ def is_missing(release: tuple[int, ...]) -> bool:
     release: TensorFlow's (major, minor).
   """
   return (
-    release >= WITH_KERAS_3 and importlib.util.find_spec("tf_keras") is None
+    release >= _releases.WITH_KERAS_3
+    and importlib.util.find_spec("tf_keras") is None
   )
 
 
@@ -123,7 +124,7 @@ def is_missing(release: tuple[int, ...]) -> bool:
 def find_private_keras_2() -> str:
   """Returns the package that has Keras 2's own modules, such as "keras.src"."""
   release = installation.find_release()
-  is_apart = release is not None and release >= WITH_KERAS_3
+  is_apart = release is not None and release >= _releases.WITH_KERAS_3
   name = "tf_keras" if is_apart else "keras"
   return (
     name if installation.find_spec(f"{name}.src") is None else f"{name}.src"

@@ -9,6 +9,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import terminal
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 _TARGET = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
-_OLDEST = (2, 12)
 _LISTS = {
   "select": "only these codes, such as LS101, or LS1 for all that begin so",
   "ignore": "not these codes",
@@ -190,8 +190,9 @@ def _parse_target(text: str) -> tuple[int, int]:
   """Returns the release of `--target`, such as "2.15"."""
   match = _TARGET.fullmatch(text)
   release = (int(match[1]), int(match[2])) if match else None
-  if release is None or release[0] != _OLDEST[0] or release < _OLDEST:
+  if release is None or release[0] != 2 or release < _releases.OLDEST:
     raise argparse.ArgumentTypeError(
-      f"{text!r} is no TensorFlow release from 2.12 on, such as 2.15"
+      f"{text!r} is no TensorFlow release from "
+      f"{_releases.show(_releases.OLDEST)} on, such as 2.15"
     )
   return release

@@ -16,9 +16,9 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import patching
-from tf_compat_lossscale._core import which_keras
 
 
 def _find_keras() -> Any:
@@ -28,7 +28,7 @@ def _find_keras() -> Any:
     ImportError: Keras 2 is not installed.
   """
   release = tuple(map(int, tf.__version__.split(".")[:2]))
-  if release < which_keras.WITH_KERAS_3:
+  if release < _releases.WITH_KERAS_3:
     return tf.keras
   try:
     return importlib.import_module("tf_keras")

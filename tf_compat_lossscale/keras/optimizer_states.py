@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core.tf import tracking
 
 
@@ -89,7 +89,7 @@ def count_products(optimizer: Any) -> None:
 def _import_keras_2(optimizer: Any) -> Any:
   """Returns the module `_keras2` if an optimizer is of Keras 2, else None."""
   release = tuple(map(int, tf.__version__.split(".")[:2]))
-  if release >= which_keras.WITH_KERAS_3 and "tf_keras" not in sys.modules:
+  if release >= _releases.WITH_KERAS_3 and "tf_keras" not in sys.modules:
     return None
   from tf_compat_lossscale.keras import _keras2
 

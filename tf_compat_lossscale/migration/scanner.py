@@ -20,6 +20,7 @@ import operator
 from typing import Any
 from typing import NamedTuple
 
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core import installation
 from tf_compat_lossscale.migration import batch
 from tf_compat_lossscale.migration import documents
@@ -115,7 +116,7 @@ def find_states(rule: rules.Rule) -> tuple[str, ...]:
   If an example has no finding, because it is about what is installed here, the
   findings are left to the user.
   """
-  options = ScanOptions(select=(rule.code,), target=(2, 21))
+  options = ScanOptions(select=(rule.code,), target=_releases.NEWEST)
   found = {
     finding.state
     for before, _ in rule.examples

@@ -14,6 +14,7 @@ from typing import Any
 from typing import Literal
 from typing import NamedTuple
 
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names as table
@@ -83,8 +84,8 @@ class _Installer(import_hooks.ImportWatcher):
     self._keras = old_keras.PrivateKeras(self._log)
     self._standalone = old_keras.StandaloneKeras(self._log)
     self._served: list[types.ModuleType] = []
-    release = installation.find_release() or missing_names.WITHOUT_ESTIMATOR
-    self._lacks_estimator = release >= missing_names.WITHOUT_ESTIMATOR
+    release = installation.find_release() or _releases.WITHOUT_ESTIMATOR
+    self._lacks_estimator = release >= _releases.WITHOUT_ESTIMATOR
     keras_2 = sys.modules.get(_KERAS_2)
     self._compile_was_patched = keras_2 and keras_2.is_wrapped_in_compile()
 

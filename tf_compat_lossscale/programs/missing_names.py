@@ -15,6 +15,7 @@ import re
 import sys
 from typing import NamedTuple
 
+from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names
@@ -52,8 +53,6 @@ _GONE = {
     "tf.keras.datasets.mnist.load_data() has that data"
   ),
 }
-# The first TensorFlow without `tf.estimator`.
-WITHOUT_ESTIMATOR = (2, 16)
 _ESTIMATOR = "tensorflow_estimator"
 _CALLBACK = re.compile(r"(tensorflow\.)?(\w+\.)*callbacks\.TensorBoard")
 # Module of `tf.contrib` -> the package that serves it.
@@ -319,7 +318,7 @@ def _find(
   if first == "contrib":
     return _find_in_contrib(below)
   if first == "estimator":
-    if release is not None and release < WITHOUT_ESTIMATOR:
+    if release is not None and release < _releases.WITHOUT_ESTIMATOR:
       return None
     command = _make_command(_ESTIMATOR) if _explain_estimator() else ""
     return Absence("tf.estimator", True, "", command)
