@@ -42,7 +42,7 @@ def _find_keras() -> Any:
     ) from None
 
 
-keras = _find_keras()
+keras: Any = _find_keras()
 
 LegacyOptimizer = keras.optimizers.legacy.Optimizer
 # `keras.optimizers.Optimizer` may be the legacy class: `install` can do that.
