@@ -208,6 +208,18 @@ def test_subcommands_load_when_used():
 @pytest.mark.skipif(
   "TEST_SRCDIR" in os.environ, reason="pip's command; Bazel makes its own"
 )
+def test_the_shell_completes_words(monkeypatch):
+  argcomplete = pytest.importorskip("argcomplete")
+  monkeypatch.setenv("_ARGCOMPLETE", "1")
+  asked = []
+  monkeypatch.setattr(argcomplete, "autocomplete", asked.append)
+  assert main.main(["version"]) == 0
+  (parser,) = asked
+  finder = argcomplete.CompletionFinder(parser)
+  words = finder._get_completions(["tf-lossscale", "scan"], "--ta", "", None)
+  assert [word.strip() for word in words] == ["--target"]
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 def test_help_breaks_no_word(columns, monkeypatch, capsys):
   monkeypatch.setenv("COLUMNS", str(columns))

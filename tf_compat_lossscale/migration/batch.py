@@ -176,10 +176,13 @@ def learn(file: files_lib.File, release: tuple[int, int] | None) -> None:
     for name in _ASKED:  # They are remembered.
       getattr(file, name)
     absences = file.find_absences(None, release)
+    lacks = tuple(each.name for _, each in absences if each.is_restored)
     guarded = decisions_lib.find_guarded(file)
     file.facts = contexts.Facts(
       *decisions_lib.decide_alone(file, guarded),
       guarded,
-      start_needs.find_traits(file, [absence for _, absence in absences]),
+      start_needs.find_signs(file, lacks),
+      lacks,
       tuple(absent_names.list_packages(file, absences)),
+      file.find_switch(),
     )

@@ -55,25 +55,6 @@ class Needs(NamedTuple):
     return "install({})".format('keras_optimizers="legacy"' * self.optimizers)
 
 
-class Traits(NamedTuple):
-  """What a file adds to the needs of its programs.
-
-  Attributes:
-    signs: The keys of `start_needs._FACTS` that hold; "asks" (it has a name for
-      which `run` chooses Keras 2), "chooses" (it chooses Keras 2 by an
-      environment variable), "legacy" (it has legacy names), "graph" (it imports
-      `tensorflow.compat.v1`, and uses names of TensorFlow 1 there), "acts" (it
-      does more than to define things), and "starts" (it asks for `__main__`, or
-      calls `app.run`).
-    lacks: The missing names that `tfl.install()` puts back.
-    switch: Where it turns NVIDIA's variables on; "" if it does not.
-  """
-
-  signs: set[str]
-  lacks: list[str]
-  switch: str
-
-
 class Facts(NamedTuple):
   """What a file tells the other files of the batch.
 
@@ -81,15 +62,24 @@ class Facts(NamedTuple):
     alone: The TensorFlow that it means by itself.
     vote: 1, 2 or None: what it counts as, if other files follow.
     guarded: A name behind a question that TensorFlow 2 alone has, or "".
-    traits: What it adds to the needs of its programs.
+    signs: The keys of `start_needs._FACTS` that hold; "asks" (it has a name for
+      which `run` chooses Keras 2), "chooses" (it chooses Keras 2 by an
+      environment variable), "legacy" (it has legacy names), "graph" (it imports
+      `tensorflow.compat.v1`, and uses names of TensorFlow 1 there), "acts" (it
+      does more than to define things), and "starts" (it asks for `__main__`, or
+      calls `app.run`).
+    lacks: The missing names that `tfl.install()` puts back.
     packages: The missing packages that it names.
+    switch: Where it turns NVIDIA's variables on; "" if it does not.
   """
 
   alone: Meaning
   vote: int | None
   guarded: str
-  traits: Traits
+  signs: set[str]
+  lacks: tuple[str, ...]
   packages: tuple[Package, ...]
+  switch: str
 
 
 class Context(NamedTuple):

@@ -34,9 +34,7 @@ def decide(
     if not file.imports_tensorflow:
       decisions[file.path] = contexts.Meaning(None)
     elif decision.tensorflow is None:
-      is_ported = (
-        file.imports_package and "legacy" not in file.facts.traits.signs
-      )
+      is_ported = file.imports_package and "legacy" not in file.facts.signs
       decisions[file.path] = contexts.Meaning(
         1 if file.imports_compat_v1 else most,
         stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),

@@ -161,6 +161,12 @@ class File:
       found.append((name, (start, end)))
     return sorted(found, key=lambda each: each[1])
 
+  def find_switch(self) -> str:
+    """Returns where it first turns NVIDIA's variables on; "" if it does not."""
+    if not self.switches:
+      return ""
+    return self.show_line(self.lines.find_position(self.switches[0][1][0])[0])
+
   @functools.cached_property
   def uses_loss_scaling(self) -> bool:
     """Whether it uses a legacy name, NVIDIA's switch, or this package."""

@@ -163,8 +163,9 @@ def _check(
     except documents.DocumentError as error:
       errors.append(str(error))
   unread, count = len(errors), len(read)
+  release = options.target or installation.find_release()
   graph, files = _parse_related(
-    read, options, errors, functools.partial(show, 0)
+    read, release, options.nvidia_switch, errors, functools.partial(show, 0)
   )
   read.clear()
   count -= len(errors) - unread
@@ -173,7 +174,7 @@ def _check(
 
   arguments = (
     graph,
-    _find_target(options),
+    release,
     options.tensorflow,
     options.nvidia_switch,
   )
@@ -242,7 +243,8 @@ def _plan(
 
 def _parse_related(
   read: Mapping[str, documents.Document],
-  options: ScanOptions,
+  release: tuple[int, int] | None,
+  nvidia_switch: bool,
   errors: list[str],
   show: Callable[[int, int], None],
 ) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
@@ -253,7 +255,7 @@ def _parse_related(
     imports, or are imported by such; None and no files if nothing uses loss
     scaling.
   """
-  release, room = _find_target(options), _MOST_KEPT
+  room = _MOST_KEPT
   parsed: dict[str, files_lib.File] = {}
 
   def parse(path: str) -> None:
@@ -271,7 +273,7 @@ def _parse_related(
   for path in matter:
     parse(path)
   uses = any(file.uses_loss_scaling for file in parsed.values())
-  if not (uses or options.nvidia_switch):
+  if not (uses or nvidia_switch):
     return None, []
   graph = import_graph.ImportGraph(texts)
   using = [path for path, text in texts.items() if _has(text, _USES)]
@@ -281,11 +283,6 @@ def _parse_related(
     show(done, len(wanted))
     parse(path)
   return graph, [parsed[path] for path in texts if path in parsed]
-
-
-def _find_target(options: ScanOptions) -> tuple[int, int] | None:
-  """Returns the TensorFlow that the files will run on."""
-  return options.target or installation.find_release()
 
 
 def _has(text: str, words: Sequence[str]) -> bool:

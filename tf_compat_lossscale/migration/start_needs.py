@@ -15,7 +15,6 @@ import re
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.programs import launch
-from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 
 _NEVER = ("setup.py", "__init__.py", "conftest.py")
@@ -43,20 +42,17 @@ _FACTS = {
 _KERAS_LACKS = re.compile(r"\btf\.(contrib\.|estimator)")
 
 
-def find_traits(
-  file: files_lib.File, absences: Iterable[missing_names.Absence]
-) -> contexts.Traits:
-  """Returns what a file adds to the needs of its programs.
+def find_signs(file: files_lib.File, lacks: Iterable[str]) -> set[str]:
+  """Returns the signs of a file for what its programs need.
 
   Args:
     file: The file.
-    absences: The names that it lacks.
+    lacks: The missing names in it that `tfl.install()` puts back.
   """
   facts = {fact for fact, sign in _FACTS.items() if sign.search(file.names)}
-  lacks = [each.name for each in absences if each.is_restored]
   if _KERAS_LACKS.search(" ".join(lacks)):
     facts.add("keras")
-  text, switch = file.document.text, ""
+  text = file.document.text
   if next(launch.find_signs_of_keras_2(file.source), None) is not None:
     facts.add("asks")
   if "TF_USE_LEGACY_KERAS" in text:
@@ -71,10 +67,7 @@ def find_traits(
     facts.add("starts")
   if any(_acts(file, statement) for statement in file.statements):
     facts.add("acts")
-  if file.switches:
-    line = file.lines.find_position(file.switches[0][1][0])[0]
-    switch = file.show_line(line)
-  return contexts.Traits(facts, lacks, switch)
+  return facts
 
 
 def find_needs(
@@ -89,8 +82,8 @@ def find_needs(
     start: The file that starts it; None if none of them does.
     nvidia_switch: Whether NVIDIA's variables are on in all programs.
   """
-  traits = [file.facts.traits for file in read]
-  facts = set[str]().union(*(each.signs for each in traits))
+  told = [file.facts for file in read]
+  facts = set[str]().union(*(each.signs for each in told))
   done = {
     name
     for file in read
@@ -101,7 +94,7 @@ def find_needs(
   asks = "asks" in facts or (start is None and "migrated" in facts)
   keras_2 = "keras 2" in facts or ("keras" in facts and (is_1 or asks))
   chosen = "chooses" in facts or "use_keras_2" in done
-  lacks = [name for each in traits for name in each.lacks]
+  lacks = [name for each in told for name in each.lacks]
   if keras_2 and "import keras" in facts:
     lacks.append("keras")
   # Who ports a program by hand has today's optimizers in mind.
@@ -109,7 +102,7 @@ def find_needs(
     chosen or (start is not None and start.imports_package)
   )
   switches = ["--nvidia-switch"] if nvidia_switch else []
-  switches += [each.switch for each in traits if each.switch]
+  switches += [each.switch for each in told if each.switch]
   needs = contexts.Needs(
     disables=_was_graph(read, start, facts) and done.isdisjoint(_GRAPH_CALLS),
     keras_2=keras_2 and not chosen,
@@ -160,7 +153,7 @@ def starts_program(file: files_lib.File, paths: Collection[str]) -> bool:
   name = os.path.basename(file.path)
   if name in _NEVER:
     return False
-  signs = file.facts.traits.signs
+  signs = file.facts.signs
   if _TEST.fullmatch(name) or "starts" in signs:
     return True
   init = os.path.join(os.path.dirname(file.path), "__init__.py")
