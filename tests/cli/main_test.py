@@ -176,8 +176,8 @@ _LIKE_WINDOWS = """if True:
   count = 0
   for package in (cli, migration, programs):
     for module in pkgutil.iter_modules(package.__path__):
-      if module.name == "rehearsal":
-        continue  # It is loaded when the program has loaded TensorFlow.
+      if module.name in ("rehearsal", "watching"):
+        continue  # They are loaded when the program has loaded TensorFlow.
       importlib.import_module(f"{package.__name__}.{module.name}")
       count += 1
   assert count > 15, count
