@@ -51,8 +51,8 @@ def test_the_mapping_of_an_error_can_be_pasted(there, here, v2, tmp_path):
     assert found.items() >= values.items()
     assert all(found[role] == 0 for role in found.keys() - values.keys())
   words = shlex.split(text[text.index("--map") : text.index("; that is")])
-  assert words[::2] == ["--map"] * len(mapping)
-  assert words[1::2] == [f"{a}={b}" for a, b in mapping.items()]
+  named = [f"{a}={b}" for a, b in mapping.items() if b]
+  assert words[::2] == ["--map"] * len(named) and words[1::2] == named
 
 
 @pytest.mark.any_release
@@ -236,3 +236,58 @@ def test_variables_of_other_kinds(tmp_path):
   for variables in (tf.Variable([1.0]), {"w0": 1.0}):
     with pytest.raises(ValueError, match="variables must be a list of"):
       checkpoint.restore(None, path, variables=variables)
+
+
+def _build_shared(betas):
+  """Builds a weight that Adams with these betas train; returns its slots."""
+  w = tf1.get_variable("w", [1], use_resource=True)
+  found = []
+  for beta in betas:
+    adam = tf1.train.AdamOptimizer(0.1, beta1=beta)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(adam, tfl.DynamicLossScale())
+    opt.minimize(tf.reduce_sum(w * w), var_list=[w])
+    found += [adam.get_slot(w, "m"), adam._get_beta_accumulators()[0]]
+  return found
+
+
+@pytest.mark.any_release
+def test_optimizers_that_change_places(tmp_path):
+  """Checks slots of a weight that both train: the error has all to paste."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    there = _build_shared([0.9, 0.8])
+    session.run(tf1.global_variables_initializer())
+    session.run(tf1.assign(there[0], [1.0]))
+    session.run(tf1.assign(there[2], [2.0]))
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    here = _build_shared([0.8, 0.9])
+    mapping = {}
+    for what in ("fits by the values", "give these, too"):
+      with pytest.raises(checkpoint.CheckpointError, match=what) as error:
+        checkpoint.restore(session, path, mapping=mapping)
+      text = re.search(r"mapping=(\{.*?\})", str(error.value))[1]
+      mapping |= ast.literal_eval(text)
+    checkpoint.restore(session, path, mapping=mapping)
+    values = [float(np.ravel(v)[0]) for v in session.run(here)]
+  assert values == pytest.approx([2.0, 0.8, 1.0, 0.9])
+  with pytest.raises(checkpoint.CheckpointError, match="give these, too"):
+    powers = {n: k for n, k in mapping.items() if "power" in n}
+    checkpoint.convert(path, tmp_path / "new", "saver", mapping=powers)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("kinds", [("dynamic", "plain"), ("dynamic",) * 2])
+def test_a_loss_scale_of_one_of_two(kinds, v2, tmp_path):
+  """Checks the mapping if the first optimizer alone had a loss scale."""
+  there = [("", kind) for kind in kinds]
+  here = [("", "dynamic"), ("", {"plain": "dynamic"}.get(kinds[1], "plain"))]
+  path, values = save_program(tmp_path, there, v2)
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    restore_program(path, here, v2)
+  text = re.search(r"mapping=(\{.*?\})", str(error.value))[1]
+  assert "with a loss scale on both sides" in str(error.value)
+  found, _ = restore_program(path, here, v2, mapping=ast.literal_eval(text))
+  assert {role: found[role] for role in values if role in found} == {
+    role: value for role, value in values.items() if role in found
+  }

@@ -212,6 +212,24 @@ def test_the_command_line(tmp_path, capsys):
   assert "--map NAME=" in capsys.readouterr().err
 
 
+@pytest.mark.any_release
+def test_weights_alone_do_not_change_scopes(tmp_path):
+  """Checks single names where equal names of powers are another's."""
+  parts = [("adam", "plain", True, False, False)] * 2
+  old = Program(lambda: build(parts, ["a/", "b/"]), True)
+  new = Program(lambda: build(parts, ["b/", "a/"]), True)
+  path, values = old.save(tmp_path)
+  mapping = {"b/w0": "a/w0", "a/w1": "b/w1"}
+  for change in (
+    lambda: new.restore(path, mapping=mapping),
+    lambda: checkpoint.convert(path, tmp_path / "x", "saver", mapping=mapping),
+  ):
+    with pytest.raises(checkpoint.CheckpointError, match=r"\{'b/': 'a/'\}"):
+      change()
+  found, _ = new.restore(path, mapping={"b/": "a/", "a/": "b/"})
+  assert found == values
+
+
 def test_objects_by_name(tmp_path):
   path = save_tensors(tmp_path, {"old/w": [1.0], "old/w/Momentum": [2.0]})
   w = tf.Variable([0.0], name="w")

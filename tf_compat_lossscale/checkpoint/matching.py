@@ -29,8 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import pairs as _pairs
 from tf_compat_lossscale.checkpoint import places as _places
 from tf_compat_lossscale.checkpoint.names import ScaleNames
 from tf_compat_lossscale.checkpoint.places import Place
@@ -109,6 +111,8 @@ class _Matching:
   def run(self, path: str) -> None:
     """Decides on all places of a restore from the checkpoint at a path."""
     self.apply_mapping()
+    there = self.sources
+    _pairs.check_shared_slots(path, self.wishes.mapping, self.places, there)
     self.pair_scales()
     powers = [n for n, spec in self.here.items() if names.is_power(n, spec)]
     for base, ours in names.group(powers, names.get_base).items():
@@ -238,7 +242,8 @@ class _Matching:
       # What may be more loss scales gets equal names alone.
       likely = {scale.names[0]: scale for scale in there.likely if others}
       heads = [*others, *likely]
-      pairs, why = self.pair_by_scope([*mine], heads, False, "loss scale")
+      found, why = self.pair_by_scope([*mine], heads, False, "loss scale")
+      pairs: Mapping[str, str | None] | None = found
       if pairs is None:
         why, scales = _SAME_ORDER, (others | likely).items()
         pairs = self.choose(
@@ -249,7 +254,7 @@ class _Matching:
           for name in scale.counts:
             self.here.pop(name, None)
       for name, scale in mine.items():
-        self.fill_scale(scale, others.get(pairs.get(name, "")), why)
+        self.fill_scale(scale, others.get(pairs.get(name) or ""), why)
     for name, spec in ours.items():
       if name not in self.here:
         continue  # It is a loss scale's.
@@ -342,19 +347,24 @@ class _Matching:
     candidates = names.group(theirs, _get_scope)
     lone = places.keys() - candidates.keys()
     left = candidates.keys() - places.keys()
-    if may_lose_scope:
-      is_rooted = "" in {*places, *candidates} or not self.has_scope(ours[0])
-      if len(ours) == len(theirs) == 1 and is_rooted:
-        return {ours[0]: theirs[0]}, _ONLY.format(what)
-      are_clear = not lone and not (left and "" in {*places, *left})
-    else:
-      are_clear = not lone or not left
     pairs = {}
+    are_single = True
     for scope in places.keys() & candidates.keys():
-      if len(places[scope]) > 1 or len(candidates[scope]) > 1:
-        are_clear = False
+      are_single &= len(places[scope]) == len(candidates[scope]) == 1
       pairs[places[scope][0]] = candidates[scope][0]
-    return (pairs, _ONLY_IN_SCOPE.format(what)) if are_clear else (None, "")
+    if not may_lose_scope:
+      are_clear = not lone or not left
+    elif len(lone) == len(left) == 1:  # The only one left, at the root.
+      ((here, *more),) = (places[scope] for scope in lone)
+      ((there, *others),) = (candidates[scope] for scope in left)
+      is_rooted = "" in {*lone, *left} or not self.has_scope(here)
+      are_clear = is_rooted and not more and not others
+      pairs[here] = there
+    else:
+      are_clear = not lone and not (left and "" in {*places, *left})
+    why = _ONLY if len(ours) == len(theirs) == 1 else _ONLY_IN_SCOPE
+    is_told = are_clear and are_single
+    return (pairs, why.format(what)) if is_told else (None, "")
 
   def has_scope(self, name: str) -> bool:
     """Returns whether a place's name shows a scope."""
@@ -368,13 +378,16 @@ class _Matching:
     """Chooses among variables to which no others belong."""
     found = self.choose({n: [n] for n in ours}, {n: [n] for n in theirs})
     for name, key in found.items():
-      self.pair(name, key, _SAME_ORDER)
+      if key is None:
+        self.initialize(name, _places.NOT_THERE)
+      else:
+        self.pair(name, key, _SAME_ORDER)
 
   def choose(
     self,
     ours: Mapping[str, Sequence[str]],
     theirs: Mapping[str, Sequence[str]],
-  ) -> dict[str, str]:
+  ) -> dict[str, str | None]:
     """Chooses among several candidates, if the caller says `same_order`.
 
     Args:
@@ -382,15 +395,29 @@ class _Matching:
       theirs: The same of the candidates.
 
     Returns:
-      Variable -> candidate; {} if the variables are noted as undecided.
+      Variable -> candidate, or None if the checkpoint has fewer; {} if the
+      variables are noted as undecided.
     """
     ordered = self.sort_by_creation(ours)
-    others = names.sort_by_creation(theirs)
-    pairs: dict[str, str] = {}
-    if ordered and others and len(ordered) == len(others):
-      pairs = dict(zip(ordered, others))
-    if self.wishes.same_order and pairs:
+    others = names.sort_by_creation(theirs, mixed=True)
+    pairs: dict[str, str | None] = {}
+    is_told = self.wishes.same_order and bool(names.sort_by_creation(theirs))
+    if ordered and others:  # With None for the last, if there are fewer.
+      pairs = dict(itertools.zip_longest(ordered, others[: len(ordered)]))
+      has_fewer = len(others) < len(ordered)
+      is_told |= has_fewer and self.wishes.missing == "initialize"
+    if pairs and is_told:
       return pairs
+    places = names.group(ours, self.get_scope)
+    for scope, alike in names.group(theirs, _get_scope).items():
+      if (
+        not (ordered and others)
+        and len(alike) == len(places.get(scope, ())) == 1
+      ):
+        pairs[places[scope][0]] = alike[0]
+    left = [name for name in ours if name not in pairs]
+    free = [name for name in theirs if name not in pairs.values()]
+    pairs |= zip(left, free) if len(left) == len(free) == 1 else ()
     here, there = (
       [name for first in firsts for name in groups[first]]
       for firsts, groups in (
@@ -401,7 +428,9 @@ class _Matching:
     likely = {
       name: key
       for first, other in pairs.items()
-      for name, key in zip(ours[first], theirs[other])
+      for name, key in itertools.zip_longest(
+        ours[first], theirs[other][: len(ours[first])] if other else ()
+      )
     }
     for name in here:
       self.here.pop(name, None)

@@ -321,11 +321,14 @@ def get_number(name: str) -> int:
   return split_number(name)[1]
 
 
-def sort_by_creation(names: Iterable[str]) -> list[str] | None:
+def sort_by_creation(
+  names: Iterable[str], mixed: bool = False
+) -> list[str] | None:
   """Sorts variables of one kind in the order of their creation.
 
   Args:
     names: Names that are equal but for scopes and numbers.
+    mixed: Whether to take what was made in conds for the first.
 
   Returns:
     The sorted names; None if they do not tell the order. Numbers do so within
@@ -335,10 +338,10 @@ def sort_by_creation(names: Iterable[str]) -> list[str] | None:
   scopes = {split_scope(remove_conds(name))[0] for name in listed}
   conds = [split_cond(name)[1] for name in listed]
   keys = [
-    (0 if cond is None else cond, get_number(name))
+    (cond is None, cond or 0, get_number(name))
     for cond, name in zip(conds, listed)
   ]
-  is_mixed = None in conds and set(conds) != {None}
+  is_mixed = None in conds and set(conds) != {None} and not mixed
   if len(scopes) > 1 or is_mixed or len(set(keys)) < len(keys):
     return None
   return [name for _, name in sorted(zip(keys, listed))]

@@ -22,6 +22,8 @@ rule looks at names: as if the old program had had the new scopes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -30,6 +32,7 @@ import re
 from typing import Any
 from typing import NamedTuple
 
+from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint import reading
@@ -97,6 +100,7 @@ def rename(
       add(there, there)
     if not is_scope(here):
       singles[here] = firsts.get(there or "", there)
+  scopes.check_singles(path)
   for name in scopes.find_fresh():
     singles.setdefault(name, None)
     counts[_find_scope(name, mapping)] += 1
@@ -160,6 +164,66 @@ def check(
   return mapping
 
 
+def check_shared_slots(
+  path: str,
+  mapping: Mapping[str, str | None],
+  here: Collection[str],
+  there: Collection[str],
+) -> None:
+  """Refuses a mapping by which optimizers change places without their slots.
+
+  TensorFlow numbers slots of one name that several optimizers have for a
+  weight: of two Adams, `w/Adam_2` and `w/Adam_3` are the second's.
+
+  Args:
+    path: The checkpoint.
+    mapping: The single names.
+    here: All names of the program.
+    there: All names of the checkpoint.
+  """
+  moved: dict[int, int] = {}  # Number of an optimizer here -> there.
+  for kind in ("beta1_power", "current_loss_scale", "loss_scale"):
+    ours, theirs = (_sort_kind(kind, side) for side in (here, there))
+    moved = moved or {
+      i: theirs.index(key)
+      for i, name in enumerate(ours)
+      if (key := mapping.get(name)) in theirs
+    }
+  if all(i == j for i, j in moved.items()):
+    return
+  pairs: dict[str, str | None] = {}
+  slots_there = _sort_slots(there)
+  for (weight, base), ours in _sort_slots(here).items():
+    theirs = slots_there.get((weight, base), [])
+    kind = slot_names.ALIKE.get(base, base)
+    most = max(map(len, slot_names.ROLES.get(kind, ("",))))
+    is_clear = len(ours) == len(theirs) == most * len(moved)
+    for i, name in enumerate(ours):
+      j = moved.get(i // most, 0) * most + i % most
+      if name not in mapping and max(len(ours), len(theirs)) > most:
+        pairs[name] = theirs[j] if is_clear else "..."
+  if pairs:
+    maps = " ".join(places.show_map(n, str(k)) for n, k in pairs.items())
+    raise CheckpointError(
+      f"{path}: the mapping lets optimizers change places, but not slots of "
+      "weights that several of them train: give these, too: "
+      f"{places.show_mapping(pairs)} or {maps}"
+    )
+
+
+def _sort_kind(kind: str, listed: Iterable[str]) -> list[str]:
+  """Returns the names of a kind in the order of creation, if that is known."""
+  found = [name for name in listed if names.get_base(name) == kind]
+  return names.sort_by_creation(found, mixed=True) or []
+
+
+def _sort_slots(listed: Iterable[str]) -> dict[tuple[str, str], list[str]]:
+  """Returns weight and name of the slots -> the slots by their numbers."""
+  owners = dict(names.find_slots(listed))
+  ordered = sorted(owners, key=names.get_number)
+  return names.group(ordered, lambda n: (owners[n], names.get_base(n)))
+
+
 def is_scope(name: str) -> bool:
   """Returns whether a name of a mapping means all names in a scope."""
   return name[-1:] in ("", "/")
@@ -214,6 +278,20 @@ def _get_scope(name: str) -> str:
   return names.split_scope(names.remove_conds(name))[0]
 
 
+def _find_made(specs: Mapping[str, TensorSpec]) -> dict[str, str]:
+  """Returns what is made besides models -> its scope, without conds."""
+  return {n: _get_scope(n) for n, spec in specs.items() if _is_made(n, spec)}
+
+
+def _find_scopes(here: str, there: str) -> tuple[str, str]:
+  """Returns the scopes of two names, without the parts that both end in."""
+  ours, theirs = here.split("/")[:-1], there.split("/")[:-1]
+  while ours and theirs and ours[-1] == theirs[-1]:
+    ours.pop()
+    theirs.pop()
+  return "/".join([*ours, ""]), "/".join([*theirs, ""])
+
+
 class _Scopes:
   """Finds the new names of tensors, by the rules of the module."""
 
@@ -232,11 +310,7 @@ class _Scopes:
     self._slots = dict(names.find_slots(self._program, averages=True))
     # The program's slots by weight and by the end of their names.
     self._ends = names.group(self._slots, lambda n: _get_end(n, self._slots[n]))
-    self._made_in = {
-      _get_scope(name)
-      for name, spec in self._program.items()
-      if _is_made(name, spec)
-    }
+    self._made_in = set(_find_made(self._program).values())
 
   def find_names(self, name: str) -> list[str]:
     """Returns the new names of a tensor; [] if its name is another's now."""
@@ -264,8 +338,9 @@ class _Scopes:
           (h, h + name[len(there) :]) for h in self._heres.get(there, ())
         )
         news += [n for h, n in moved if _find_scope(n, self._mapping) == h]
-    is_free = is_made or _find_scope(name, self._mapping) is None
-    stays = is_free if self._is_known else not news
+    stays = not news and (is_made or not self._is_known)
+    if self._is_known and _find_scope(name, self._mapping) is None:
+      stays = True
     return news + [name] * stays
 
   def _move_slot(self, name: str, owner: str) -> Iterator[str]:
@@ -312,6 +387,23 @@ class _Scopes:
       ends = [find_there(each, self._mapping) for each in (name, owner)]
       if ends[0] is None or (ends[1] is None and name not in self._mapping):
         yield name
+
+  def check_singles(self, path: str) -> None:
+    """Refuses to take weights alone from a scope, if both have powers."""
+    specs = {name: source.spec for name, source in self._sources.items()}
+    made_there = _find_made(specs).values()
+    made = _find_made(self._program if self._is_known else specs)
+    for here, there in self._mapping.items():
+      ours, theirs = _find_scopes(here, there or here)
+      is_told = any(made.get(name) == ours for name in self._mapping)
+      if ours == theirs or is_scope(here) or is_told:
+        continue
+      if ours in made.values() and theirs in made_there:
+        raise CheckpointError(
+          f"{path}: the mapping takes {here} from another scope, but not the "
+          "powers and loss scales there: give these, too, or the scope, "
+          f"{places.show_mapping({ours: theirs})}"
+        )
 
   def explain(self, here: str) -> str:
     """Returns why a scope matches nothing, with the nearest scope."""

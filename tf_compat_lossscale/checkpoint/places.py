@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import difflib
+import itertools
 import math
 import shlex
 from typing import Any
@@ -32,6 +33,7 @@ from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 from tf_compat_lossscale.checkpoint.report import Report
 
+_TRIED = 5  # The number of optimizers whose powers are exchanged at most.
 _COMPARED = 300  # The number of names that a name is compared with at most.
 # Why a place gets no value of the checkpoint, or gets it otherwise.
 NO_SCALE = "the checkpoint has no loss scale for it"
@@ -386,16 +388,46 @@ def check_powers(
   else:
     kinds = {names.get_base(name) for name in wrong}
     shown = {n: key for n, key in keys.items() if names.get_base(n) in kinds}
+    fit = _find_fit({n: p.beta for n, p in powers.items()}, values)
+    own = {name: keys[other] for name, other in fit.items() if name in shown}
     advice = (
       "Make the optimizers in the order of the program that saved it, or give "
-      "the variables of each optimizer, also its slots, by mapping; "
-      f"{show_mapping(shown)} takes these powers as they are"
+      "the variables of each optimizer by mapping, also its slots of weights "
+      "that several train; "
+      + f"{show_mapping(own)} fits by the values; " * bool(own)
+      + f"{show_mapping(shown)} takes these powers as they are"
     )
   raise CheckpointError(
     f"{checkpoint.prefix}: nothing was restored, since powers in it are "
     f"another optimizer's or of other betas: {'; '.join(shorten(listed))}. "
     f"{advice}"
   )
+
+
+def _find_fit(
+  betas: Mapping[str, float], values: Mapping[str, float]
+) -> dict[str, str]:
+  """Returns power -> the power whose value fits it; {} unless there is one way.
+
+  The arguments are those of `find_wrong_powers`. Both powers of an optimizer
+  stay together.
+  """
+  pairs = [
+    (name, names.get_other_power(name))
+    for name in betas
+    if names.get_base(name) == "beta1_power"
+    and names.get_other_power(name) in betas
+  ]
+  found = []
+  for order in itertools.permutations(pairs) if len(pairs) <= _TRIED else ():
+    taken = {
+      name: other
+      for ours, theirs in zip(pairs, order)
+      for name, other in zip(ours, theirs)
+    }
+    if not find_wrong_powers(betas, {n: values[o] for n, o in taken.items()}):
+      found.append(taken)
+  return found[0] if len(found) == 1 else {}
 
 
 def find_wrong_powers(
@@ -437,13 +469,13 @@ class Undecided:
   Attributes:
     here: The variables of the program, or of the new checkpoint.
     there: The candidates in the checkpoint.
-    likely: The pairs if both sides were created in the same order; {} if the
-      order is not known.
+    likely: The pairs if both sides were created in the same order, as far as
+      that is known. None is for what the checkpoint has too few of.
   """
 
   here: Sequence[str]
   there: Sequence[str]
-  likely: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  likely: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
 
 def make_error(
@@ -471,17 +503,23 @@ def make_error(
       f"names do not tell which of {candidates or 'nothing'} in the checkpoint "
       f"is for {places}"
     )
-    pairs |= dict(each.likely) or dict.fromkeys(each.here, "...")
+    pairs |= dict.fromkeys(each.here, "...") | dict(each.likely)
+  are_some = any(
+    len(each.here) != len(each.there)
+    or len(set(map(names.has_cond, each.there))) > 1
+    for each in undecided
+  )
   if undecided:
     pairs = dict(sorted(pairs.items(), key=lambda pair: pair[1] == "..."))
-    maps = " ".join(show_map(name, str(key)) for name, key in pairs.items())
+    maps = " ".join(show_map(n, key) for n, key in pairs.items() if key)
     advice = f": decide by {show_mapping(pairs)} or, for convert, by {maps}; "
+    first = ", and first those with a loss scale on both sides" * are_some
     advice += (
       "names do not show the order in which the optimizers were made, so you "
       "must know it"
       if "..." in pairs.values()
-      else "that is right if both programs make their optimizers in one order, "
-      "which same_order=True (--same-order) says, too"
+      else f"that is right if both programs make their optimizers in one order"
+      f"{first}, which same_order=True (--same-order) says, too"
     )
   elif problems:
     advice = (

@@ -92,6 +92,9 @@ class Renaming:
     if scale is not None:
       self.set_scales(scale)
     self.apply_mapping()
+    left = [n for n in self.sources if not names.is_power(n)]
+    new = dict.fromkeys([*left, *self.mapping])
+    pairs.check_shared_slots(self.path, self.mapping, new, self.sources)
     self.rename_scales()
     self.rename_created()
     for name in list(self.left):
