@@ -2,6 +2,7 @@
 """Tests TensorFlow under `tf-lossscale run`, for every form of import."""
 
 import os
+import sys
 
 import helpers
 import legacy_processes
@@ -298,3 +299,19 @@ def test_a_package_of_the_program_may_be_installed(monkeypatch):
   assert ask(f"{_INSTALLED}/opennmt_tools/a.py") == "2.99.0"
   monkeypatch.delenv(legacy_names.PACKAGES)
   assert ask(f"{_INSTALLED}/opennmt/utils/compat.py") == "2.99.0"
+
+
+@pytest.mark.any_release
+def test_a_missing_key_of_a_loss_scale_points_to_the_scaffold(
+  monkeypatch, capsys
+):
+  monkeypatch.setattr(sys, "excepthook", lambda *error: None)
+  tensorflow1.point_to_scaffold()
+  for key, is_ours in (
+    ("bad_steps", True),
+    ("a/cond/beta1_power", True),
+    ("w", False),
+  ):
+    error = ValueError(f"Key {key} not found in checkpoint")
+    sys.excepthook(ValueError, error, None)
+    assert ("checkpoint.Scaffold()" in capsys.readouterr().err) == is_ours

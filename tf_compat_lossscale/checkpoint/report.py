@@ -57,7 +57,10 @@ class Report:
   @property
   def summary(self) -> str:
     """One line: the variables that were not restored by their own name."""
-    details = [f"{name} from {key}" for name, key in self.bridged.items()]
+    details = [
+      f"{name} from {key}" if key else f"{name} computed"
+      for name, key in self.bridged.items()
+    ]
     details += [f"{name} initialized" for name in self.initialized]
     details += [f"{name} kept" for name in self.kept]
     listed = f": {', '.join(shorten(details))}" * bool(details)

@@ -89,6 +89,30 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
     return sys.modules.get(value.__name__, value)
 
 
+def point_to_scaffold() -> None:
+  """Adds a line after TensorFlow's error that a loss scale's key is missing.
+
+  Such keys depend on the API and on the control flow. The process keeps this.
+  """
+  show = sys.excepthook
+
+  def show_more(kind: Any, error: Any, trace: Any) -> None:
+    show(kind, error, trace)
+    found = re.search(r"Key (\S+) not found in checkpoint", str(error))
+    if not found:
+      return
+    names = importlib.import_module("tf_compat_lossscale.checkpoint.names")
+    if names.is_power(found[1]) or names.get_base(found[1]) in names.MEANINGS:
+      print(
+        f"tf-lossscale run: {found[1]} depends on the API and control flow; "
+        "tf_compat_lossscale.checkpoint.Scaffold() restores it: "
+        "MonitoredTrainingSession(scaffold=…), or its Saver().restore",
+        file=sys.stderr,
+      )
+
+  sys.excepthook = show_more
+
+
 def prepare(
   real: types.ModuleType,
   v1: bool,
@@ -109,6 +133,7 @@ def prepare(
     watch: The folder of `run --watch`, if that was given.
   """
   install.install(keras_optimizers)
+  point_to_scaffold()
   environment = importlib.import_module("tf_compat_lossscale.environment")
   is_quiet = os.environ.get(legacy_names.QUIET) == "1"
   if v1:
