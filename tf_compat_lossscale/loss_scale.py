@@ -39,9 +39,9 @@ __all__ = [
 __dir__ = functools.partial(sorted, __all__)
 
 
-# The loss scales that a config may name. `policies` is loaded if a program uses
-# it: it stands above this module.
-_HOMES = {
+# The package's own loss scales, which a config may name -> the module of each.
+# `policies` is loaded if a program uses it: it stands above this module.
+BUILT_IN = {
   "FixedLossScale": __name__,
   "DynamicLossScale": __name__,
   "GrowthBackoff": "tf_compat_lossscale.policies",
@@ -507,7 +507,7 @@ def _explain(value: Any) -> str:
       "optimizer in contrib.LossScaleOptimizer."
     )
   name = type(value).__name__
-  if name in _HOMES and callable(getattr(value, "get_config", None)):
+  if name in BUILT_IN and callable(getattr(value, "get_config", None)):
     return f" Use this package's {name}, or pass the other one's get_config()."
   return ""
 
@@ -518,13 +518,13 @@ def _from_config(config: dict[str, Any]) -> LossScale:
   if "class_name" not in config:
     fixed = "loss_scale_value" in config
     name, given = "FixedLossScale" if fixed else "DynamicLossScale", config
-  if name not in _HOMES or not given:
-    meant = "" if name in _HOMES else wrong_values.suggest(name, _HOMES)
+  if name not in BUILT_IN or not given:
+    meant = "" if name in BUILT_IN else wrong_values.suggest(name, BUILT_IN)
     raise ValueError(
-      f"A loss scale's config must name one of {', '.join(_HOMES)} and give "
+      f"A loss scale's config must name one of {', '.join(BUILT_IN)} and give "
       f"its arguments, but got {config!r}{meant}."
     )
-  cls: type[LossScale] = getattr(importlib.import_module(_HOMES[name]), name)
+  cls: type[LossScale] = getattr(importlib.import_module(BUILT_IN[name]), name)
   try:
     return cls.from_config(given)
   except TypeError as error:

@@ -14,7 +14,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale import policies
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
@@ -26,11 +25,6 @@ from tf_compat_lossscale.keras import _keras2
 Identifier: TypeAlias = loss_scale_lib.Identifier
 
 _TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
-_OWN = (
-  loss_scale_lib.FixedLossScale,
-  loss_scale_lib.DynamicLossScale,
-  policies.GrowthBackoff,
-)
 
 
 def find(
@@ -100,9 +94,15 @@ def copy(scale: loss_scale_lib.LossScale) -> loss_scale_lib.LossScale:
 
   A loss scale of a program's own class is returned as it is.
   """
-  if type(scale) not in _OWN:
+  if not _is_built_in(scale):
     return scale
   return type(scale).from_config(scale.get_config())
+
+
+def _is_built_in(scale: Any) -> bool:
+  """Returns whether a loss scale is of one of the package's own classes."""
+  cls = type(scale)
+  return loss_scale_lib.BUILT_IN.get(cls.__name__) == cls.__module__
 
 
 def is_keras_own(scale: Any) -> bool:
@@ -138,7 +138,7 @@ def from_config(config: Any, custom_objects: Any = None) -> Any:
   if not isinstance(config, dict) or "class_name" not in config:
     return find(config)
   name = config["class_name"]
-  if name in (cls.__name__ for cls in _OWN):
+  if name in loss_scale_lib.BUILT_IN:
     return find(config)
   cls = _keras2.keras.utils.get_registered_object(name, custom_objects)
   if cls is None:
@@ -240,7 +240,7 @@ class SkipNotes:
 
   def __init__(self, scale: loss_scale_lib.LossScale) -> None:
     self.scale = scale
-    is_own = type(scale) in _OWN
+    is_own = _is_built_in(scale)
     self.value = getattr(scale, "current_loss_scale", None) if is_own else None
     self.rule: Any = None
     self.vectors: dict[tuple[str, ...], tf.Variable] = {}
