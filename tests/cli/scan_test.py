@@ -26,7 +26,7 @@ with tf.Session() as session:
 """
 _FILES = {
   "one/main.py": _OLD,
-  "two/main.py": f"{_OLD}tf.contrib.ffmpeg\n",
+  "two/main.py": f"{_OLD}tf.contrib.quantize.create_eval_graph\n",
   "other/main.py": "import tensorflow as tf\nprint(tf.function)\n",
 }
 
@@ -260,6 +260,13 @@ def test_a_terminal(tree, run):
       *("scan", "one"), cwd=tree, piped=True, FORCE_COLOR="1"
     )[1]
   )
+  _, out, _ = pseudo_terminals.run(
+    *("migrate", "--reportfile=report", "one"),
+    cwd=tree,
+    piped=True,
+    FORCE_COLOR="1",
+  )
+  assert "\x1b" not in out + (tree / "report").read_text()
   # Lines end at blanks.
   for env in ({"NO_COLOR": "1"}, {}):
     _, _, shown = pseudo_terminals.run(

@@ -83,7 +83,7 @@ class Printer:
 
   def print_diff(self, diff: bytes) -> None:
     """Prints a diff: in a pipe as it is, on a terminal in color."""
-    if self._console is None:
+    if self._console is None or not self.is_terminal:
       self.write_bytes(diff)
       return
     for line in diff.decode("utf-8", "replace").rstrip("\n").split("\n"):
@@ -94,8 +94,10 @@ class Printer:
 
 def has_color(stream: TextIO) -> bool:
   """Returns whether colors may go to a stream; the user's variables decide."""
-  if os.environ.get("NO_COLOR") or os.environ.get("FORCE_COLOR"):
-    return not os.environ.get("NO_COLOR")
+  if os.environ.get("NO_COLOR"):
+    return False
+  if os.environ.get("FORCE_COLOR") and stream in (sys.stdout, sys.stderr):
+    return True  # A report's file stays plain.
   return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
