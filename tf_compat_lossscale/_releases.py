@@ -5,13 +5,14 @@ The package, the tools and the tests take the numbers from here. README, docs
 and pyproject.toml repeat some: `tools/release_texts.py` writes them there.
 """
 
+from __future__ import annotations
+
 # What the project is tested on, the oldest first.
 TESTED = ("2.12.1", "2.15.1", "2.18.1", "2.21.0")
 OLDEST = (2, 12)
 NEWEST = (2, 21)
 WITH_KERAS_3 = (2, 16)
 WITHOUT_ESTIMATOR = (2, 16)
-WITHOUT_TENSORBOARD = (2, 21)
 # The first TensorFlow -> the newest Python 3.x that has wheels from there on.
 PYTHONS = {(2, 12): 11, (2, 16): 12, (2, 20): 13}
 OLDEST_PYTHON = 10
