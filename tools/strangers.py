@@ -316,6 +316,7 @@ class Trial:
       "HOME": str(home),
       "PYTHONPATH": os.pathsep.join(path),
       "TF_CPP_MIN_LOG_LEVEL": "2",
+      "TF_ENABLE_ONEDNN_OPTS": "0",  # As run --float16-on-cpu has it.
       **{key: fill(value) for key, value in program.environment.items()},
     }
     log = self.folder / f"{name}.log"

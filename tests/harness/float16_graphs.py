@@ -2,8 +2,8 @@
 """Converts graphs to float16 on a CPU, and lists what was converted.
 
 Grappler's auto mixed precision has a mode for CPUs, which `tf.config` does not
-show. By `ENVIRONMENT`, which TensorFlow reads once, the ops themselves run in
-float16: give it to `helpers.run_alone`.
+show. By `ENVIRONMENT`, which TensorFlow reads at each conversion, the ops
+themselves run in float16: give it to `helpers.run_alone`.
 """
 
 from __future__ import annotations

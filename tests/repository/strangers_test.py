@@ -24,6 +24,11 @@ def build():
   return tf.train.experimental.DynamicLossScale()
 
 logger.log(os.environ["WORDS"], open("data.txt").read())
+half = os.environ.get("TF_COMPAT_LOSSSCALE_FLOAT16_ON_CPU") == "1"
+if half:  # As `run` prints of two sessions; a third one has nothing to convert.
+  for count in ("2 of 3", "11 of 12", "0 of 3"):
+    print(f"tf-lossscale: float16: {count} products and convolutions, 9 casts")
+print("loss 8.0, loss", 0.25 if half else 0.125)
 shutil.copytree(sys.argv[1], "model", dirs_exist_ok=True)
 """
 _LOGGER = "def log(*words):\n  print('logged:', *words)\n"
@@ -78,7 +83,8 @@ def program(clones, tmp_path, monkeypatch):
     importable=("unused",),
     prepare=write_data,
     environment={"WORDS": "{work}"},
-    prints="logged: .*/work data|logged: .*/migrated_work data",
+    prints=r"logged: .*/(|migrated_|float32_)work data",
+    loss=r"loss ([\d.]+)",
     timeout=60,
   )
 
@@ -101,6 +107,9 @@ def test_a_program_in_all_stages(program, tmp_path, capsys):
   assert cells[1] == program.commit[:12]
   assert cells[4] == cells[6] == "step 10, scale 8192 (3 good)"
   assert cells[5] == "step 10, scale 16384 (0 good)"
+  assert cells[7] == (
+    "11 of 12 products and convolutions, 9 casts; loss 0.25, in float32 0.125"
+  )
   log = (tmp_path / "keep" / "tiny" / "migrated.log").read_text()
   assert "logged" in log and " run " not in log
   written = page.read_text()

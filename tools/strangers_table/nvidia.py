@@ -469,6 +469,7 @@ PROGRAMS = (
     prepare=bert.prepare,
     settings={r"(^|/)good_steps$": 990},
     initial=2.0**32,
+    loss=r"loss = ([\d.]+), step",
     remark="forty steps: below 26 the program divides by zero",
   ),
   _program(

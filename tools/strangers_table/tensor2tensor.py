@@ -56,7 +56,8 @@ PROGRAM = Program(
   prepare=prepare,
   settings={r"(^|/)good_steps$": 1995},
   initial=2.0**15,
-  loss=r"loss = ([-.\w]+), step",
-  remark="`transformer_tiny` on reversed binary numbers",
+  unseeded=True,
+  remark="`transformer_tiny` on reversed binary numbers; its batches differ "
+  "from run to run, also with `--random_seed`",
   timeout=900,
 )
