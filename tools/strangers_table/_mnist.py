@@ -22,8 +22,8 @@ def load_data(path="mnist.npz"):
   return (images, labels), (images, labels)
 
 keras.datasets.mnist.load_data = load_data
-tf.train.StopAtStepHook = lambda num_steps=None, last_step=None: make_hook(
-    num_steps, last_step and (steps or last_step))
+tf.train.StopAtStepHook = lambda num_steps=None, last_step=None: (
+    make_hook(None, steps) if steps else make_hook(num_steps, last_step))
 del sys.argv[:2]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

@@ -24,4 +24,9 @@ def _make(kind: str, title: str, folder: str) -> Program:
   )
 
 
-PROGRAMS = (_make("mnist", "examples/tensorflow_mnist.py", "checkpoints"),)
+PROGRAMS = (
+  _make("mnist", "examples/tensorflow_mnist.py", "checkpoints"),
+  _make(
+    "estimator", "examples/tensorflow_mnist_estimator.py", "mnist_convnet_model"
+  ),
+)
