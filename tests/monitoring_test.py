@@ -120,14 +120,6 @@ def test_a_run(tmp_path, logged, mode, kind):
   }
 
 
-def test_the_scale_is_written_when_it_grows(tmp_path):
-  with Program(make=lambda: make_sgd(period=2), output_dir=tmp_path) as program:
-    for grad in (*(1.0,) * 5, _INF):
-      program.step(grad)
-  values = {step: row["value"] for step, row in read(tmp_path).items()}
-  assert values == {0: 8, 2: 16, 4: 32, 6: 16}
-
-
 def test_many_skipped_steps_are_a_few_lines(logged):
   with Program(patience=1000) as program:
     for i in range(100):

@@ -103,39 +103,24 @@ class StepLog:
     before, scale, step = self._scale, outcome.scale, self._step
     self._scale, self._good_steps = scale, outcome.good_steps
     self._step += outcome.steps
-    if outcome.skipped:
-      return self._note_skipped(outcome, before)
-    self._in_a_row = 0
-    if scale != before:
-      logging.info("Step %d: %s.", self._step, _show_change(before, scale))
-    if scale != before or step // self._every < self._step // self._every:
+    self._skipped += outcome.skipped
+    is_due = step // self._every < self._step // self._every
+    if is_due or scale != before or outcome.skipped:
       self._write()
-    return False
+    change = f"{before:g} -> " if scale != before else ""
+    what = f"loss scale {change}{scale:g}"
+    if not outcome.skipped:
+      self._in_a_row = 0
+      if change:
+        logging.info("Step %d: %s.", self._step, what)
+      return False
+    what += f"; {_name_culprits(outcome.culprits)}"
+    self._log_skipped(outcome, what)
 
-  def _note_skipped(self, outcome: Outcome, before: float) -> bool:
     if not self._in_a_row:
       self._stuck_at = self._patience
     are_all = outcome.skipped == outcome.steps
     self._in_a_row = self._in_a_row + outcome.skipped if are_all else 0
-    self._skipped += outcome.skipped
-    self._write()
-
-    names = _name_culprits(outcome.culprits)
-    what = f"{_show_change(before, outcome.scale)}; {names}"
-    which = f"Step {self._step} was"
-    if outcome.steps > 1:
-      first = self._step - outcome.steps + 1
-      which = f"{outcome.skipped} of steps {first} to {self._step} were"
-    level, more = logging.DEBUG, ""
-    if self._skipped >= self._warn_at:
-      level = logging.WARNING
-      self._warn_at = self._skipped + 1
-      if self._skipped >= _FIRST:
-        self._warn_at = self._skipped * 2
-        more = f". That makes {self._skipped}; the next warning is at "
-        more += str(self._warn_at)
-    logging.log(level, "%s skipped; %s%s.", which, what, more)
-
     if self._in_a_row < self._stuck_at:
       return False
     self._stuck_at *= 2
@@ -149,6 +134,20 @@ class StepLog:
       raise StuckError(message)
     logging.warning("%s", message)
     return self._on_stuck == "stop"
+
+  def _log_skipped(self, outcome: Outcome, what: str) -> None:
+    which = f"Step {self._step} was"
+    if outcome.steps > 1:
+      first = self._step - outcome.steps + 1
+      which = f"{outcome.skipped} of steps {first} to {self._step} were"
+    level, more = logging.DEBUG, ""
+    if self._skipped >= self._warn_at:
+      level, self._warn_at = logging.WARNING, self._skipped + 1
+      if self._skipped >= _FIRST:
+        self._warn_at = self._skipped * 2
+        more = f". That makes {self._skipped}; the next warning is at "
+        more += str(self._warn_at)
+    logging.log(level, "%s skipped; %s%s.", which, what, more)
 
   def _write(self) -> None:
     """Writes the scalars of the last step."""
@@ -182,11 +181,6 @@ class StepLog:
       if self._written != self._step:
         self._write()
       self._writer.close()
-
-
-def _show_change(before: float, scale: float) -> str:
-  change = "" if scale == before else f"{before:g} -> "
-  return f"loss scale {change}{scale:g}"
 
 
 def _name_culprits(names: Sequence[str] | None) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
+import itertools
 import os
 import threading
 from typing import Any
@@ -249,16 +250,13 @@ class _Probe:
     about = [_to_float64(x) for x in (index, applied, step.ends)]
     self._counts = len(after_step) > 1
     self.state = self.fetch = tf.stack([*about, *after_step])
-    by_device: dict[str, list[tuple[str, tf.Tensor]]] = {}
-    if not control_flow.is_known(applied):
-      for name, value in _list_gradients(optimizer, step):
-        by_device.setdefault(value.device, []).append((name, value))
-    own = [pair for pairs in by_device.values() for pair in pairs]
+    pairs = _list_gradients(optimizer, step)
+    own = [] if control_flow.is_known(applied) else list(pairs)
+    own.sort(key=lambda pair: pair[1].device)
     self._names = [name for name, _ in own]
     self.gradients = [value for _, value in own]
-    for device, pairs in by_device.items():
-      values = [value for _, value in pairs]
-      self.fetch = _append_if_skipped(applied, self.fetch, values, device)
+    for device, values in itertools.groupby(self.gradients, lambda x: x.device):
+      self.fetch = _append_if_skipped(applied, self.fetch, [*values], device)
 
   def interpret(self, applied: bool, values: list[float]) -> _step_log.Outcome:
     """Returns what a step did, by the state and the flags that were fetched."""

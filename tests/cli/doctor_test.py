@@ -34,6 +34,15 @@ def write(folder, rows, suffix="", tag="loss_scale/value"):
   return sorted(folder.iterdir())
 
 
+def fail(capfd, *words):
+  """Returns the line that a mistake prints."""
+  with pytest.raises(SystemExit) as error:
+    main.main(words)
+  assert error.value.code == 2
+  (line,) = capfd.readouterr().err.splitlines()
+  return line
+
+
 def make(count, is_skipped, scale=2.0**15, period=100):
   """Returns the rows of a run with a DynamicLossScale, one for each step."""
   rows, good = [Row(0, scale, False)], 0
@@ -72,6 +81,11 @@ _RUNS = {
     [Row(i, 8.0, i > 189) for i in range(201)],
     False,
     "last 11 steps",
+  ),
+  "several steps a row, as of Keras": (
+    [Row(i, 8.0, 0 if i < 500 else 10) for i in range(0, 560, 10)],
+    False,
+    "all of the last 60 steps, from step 491 on",
   ),
   "skips that end": (
     [Row(i, 8.0 if i < 100 else 4.0, 100 <= i < 110) for i in range(2000)],
@@ -143,14 +157,6 @@ def test_verdicts(name):
   assert advice or found
 
 
-def test_an_amount_of_skipped_steps_a_row():
-  """As of Keras with `steps_per_execution`."""
-  rows = [Row(i, 8.0, 0 if i < 500 else 10) for i in range(0, 560, 10)]
-  _, is_healthy, sentence, *_ = doctor.judge(Log("", rows))
-  assert not is_healthy
-  assert "all of the last 60 steps, from step 491 on" in sentence
-
-
 def test_a_stuck_run(tmp_path, capfd):
   write(tmp_path, make(800, lambda i: i > 500))
   assert main.main(["doctor", str(tmp_path)]) == 1
@@ -163,6 +169,13 @@ def test_a_stuck_run(tmp_path, capfd):
   )
   assert len(others) == 3 and all(x.startswith("Try: ") for x in others)
   assert not err
+  assert main.main(["doctor", str(tmp_path), "--format=json"]) == 1
+  result = json.loads(capfd.readouterr().out)
+  assert result["verdict"] == "stuck" and not result["healthy"]
+  assert result["steps"] == [0, 800]
+  assert result["skipped"] == {"count": 300, "share": 0.375, "at_least": False}
+  assert result["scales"] == {"lowest": 1, "highest": 2**20, "last": 1}
+  assert len(result["advice"]) == 3 and not result["notes"]
 
 
 def test_several_files_of_one_run(tmp_path, capfd):
@@ -195,12 +208,9 @@ def test_a_tag_of_the_users_own(tmp_path, capfd):
     assert main.main(["doctor", folder, "--tag=my/scale"]) == 0
     out = capfd.readouterr().out
     assert "Steps 0 to 300, at least 1 of them skipped (0.33%)" in out
-    with pytest.raises(SystemExit) as error:
-      main.main(["doctor", folder])
-    assert error.value.code == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "no scalar loss_scale/value; choose one by --tag, of: my/scale" in (
-      line
+    assert fail(capfd, "doctor", folder).endswith(
+      "no scalar loss_scale/value; choose one by --tag, of: my/scale; see "
+      "tf-lossscale doctor --help"
     )
 
 
@@ -213,11 +223,8 @@ def test_folders_below(tmp_path, capfd):
   assert out.startswith(f"{tmp_path}/run/a/scale: The run is stuck")
   assert "at least 15 of them skipped (0.50%)" in out
   write(tmp_path / "run" / "2", rows, tag="s")
-  with pytest.raises(SystemExit):
-    main.main(["doctor", str(tmp_path / "run"), "--tag=s"])
-  assert f"of: {tmp_path}/run/2, {tmp_path}/run/a/scale" in (
-    capfd.readouterr().err
-  )
+  line = fail(capfd, "doctor", str(tmp_path / "run"), "--tag=s")
+  assert f"of: {tmp_path}/run/2, {tmp_path}/run/a/scale" in line
   write(tmp_path / "run", make(200, lambda i: i == 9), tag="s")
   assert main.main(["doctor", str(tmp_path / "run"), "--tag=s"]) == 0
   out = capfd.readouterr().out
@@ -243,17 +250,6 @@ def test_a_damaged_record(tmp_path, capfd):
     assert out.endswith(f"{path}: {note}.\n")
 
 
-def test_json(tmp_path, capfd):
-  write(tmp_path, make(800, lambda i: i > 500))
-  assert main.main(["doctor", str(tmp_path), "--format=json"]) == 1
-  result = json.loads(capfd.readouterr().out)
-  assert result["verdict"] == "stuck" and not result["healthy"]
-  assert result["steps"] == [0, 800]
-  assert result["skipped"] == {"count": 300, "share": 0.375, "at_least": False}
-  assert result["scales"] == {"lowest": 1, "highest": 2**20, "last": 1}
-  assert len(result["advice"]) == 3 and not result["notes"]
-
-
 def test_tensorboard_reads_without_tensorflow(tmp_path):
   pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
   write(tmp_path, make(800, lambda i: i > 500))
@@ -277,10 +273,7 @@ def test_mistakes(tmp_path, capfd):
     ("other", "choose one by --tag, of: a;"),
     ("bad", "of: none. " + str(tmp_path / "bad" / "x.tfevents")),
   ):
-    with pytest.raises(SystemExit) as error:
-      main.main(["doctor", str(tmp_path / name)])
-    assert error.value.code == 2
-    (line,) = capfd.readouterr().err.splitlines()
+    line = fail(capfd, "doctor", str(tmp_path / name))
     assert line.startswith("tf-lossscale doctor: ") and message in line
 
 
@@ -305,15 +298,6 @@ def folder(tmp_path, monkeypatch):
   return tmp_path
 
 
-def fail(capfd, *words):
-  """Returns the line that a mistake prints."""
-  with pytest.raises(SystemExit) as error:
-    main.main(["plot", *words])
-  assert error.value.code == 2
-  (line,) = capfd.readouterr().err.splitlines()
-  return line
-
-
 @pytest.mark.parametrize(
   "ending, begin", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
 )
@@ -332,16 +316,18 @@ def test_pictures(folder, capfd, ending, begin):
 
 def test_mistakes_of_plot(folder, capfd, monkeypatch):
   pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-  assert "must end in .png, .svg, .pdf" in fail(capfd, "run", "-o", "a.txt")
-  assert "no such file or folder" in fail(capfd, "walk", "-o", "a.png")
-  assert "No such file" in fail(capfd, "run", "-o", "none/a.png")
+  assert "must end in .png, .svg, .pdf" in fail(
+    capfd, "plot", "run", "-o", "a.txt"
+  )
+  assert "no such file or folder" in fail(capfd, "plot", "walk", "-o", "a.png")
+  assert "No such file" in fail(capfd, "plot", "run", "-o", "none/a.png")
   (folder / "a.png").write_text("old")
 
   def full(*args):
     raise OSError(28, "the disk is full")
 
   monkeypatch.setattr("os.replace", full)
-  assert "disk is full" in fail(capfd, "run", "-o", "a.png")
+  assert "disk is full" in fail(capfd, "plot", "run", "-o", "a.png")
   assert (folder / "a.png").read_text() == "old"
   assert sorted(x.name for x in folder.iterdir()) == ["a.png", "run"]
 
@@ -349,6 +335,6 @@ def test_mistakes_of_plot(folder, capfd, monkeypatch):
 def test_without_matplotlib(folder, capfd, monkeypatch):
   monkeypatch.setitem(sys.modules, "matplotlib", None)
   monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-  line = fail(capfd, "run")
+  line = fail(capfd, "plot", "run")
   assert "a picture needs matplotlib: pip install matplotlib" in line
   assert [x.name for x in folder.iterdir()] == ["run"]

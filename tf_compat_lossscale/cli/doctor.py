@@ -30,7 +30,8 @@ _FLOAT32 = (
   "division or a softmax, and compute it in float32."
 )
 
-# Whether the run is all right, a sentence, and sentences that say what to try.
+# A name, whether the run is all right, a sentence, and sentences that say what
+# to try. None if the rule does not fit.
 _Verdict: TypeAlias = tuple[Any, ...] | None
 
 
@@ -59,6 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
   count, share, words = log.count_skipped()
   first, end = log.rows[0].step, log.rows[-1].step
   if arguments.format == "json":
+    finite = [x if math.isfinite(x) else str(x) for x in scales]  # As JSON.
     result = {
       "verdict": name,
       "healthy": is_healthy,
@@ -66,40 +68,34 @@ def execute(arguments: argparse.Namespace) -> int:
       "sentence": sentence,
       "steps": [first, end],
       "skipped": {"count": count, "share": share, "at_least": bool(words)},
-      "scales": {
-        key: x if math.isfinite(x) else str(x)  # JSON has no NaN.
-        for key, x in zip(("lowest", "highest", "last"), scales)
-      },
+      "scales": dict(zip(("lowest", "highest", "last"), finite)),
       "advice": advice,
       "notes": log.notes,
     }
     print(json.dumps(result, indent=2))
-    return 0 if is_healthy else 1
-  print(f"{log.name}: {sentence}")
-  print(
-    f"Steps {first} to {end}, {words}{count} of them skipped ({share:.2%}). "
-    "The loss scale was {:g} to {:g}, and is {:g}.".format(*scales)
-  )
-  for line in (*(f"Try: {x}" for x in advice), *log.notes):
-    print(line)
+  else:
+    print(
+      f"{log.name}: {sentence}",
+      f"Steps {first} to {end}, {words}{count} of them skipped ({share:.2%}). "
+      "The loss scale was {:g} to {:g}, and is {:g}.".format(*scales),
+      *(f"Try: {x}" for x in advice),
+      *log.notes,
+      sep="\n",
+    )
   return 0 if is_healthy else 1
 
 
 def judge(log: scalars.Log) -> tuple[Any, ...]:
-  """Returns the name of the first rule that fits, and what that rule says."""
+  """Returns what the first rule that fits says: name, sentence and advice."""
   facts = _Facts(log)
-  found = ((name, rule(facts)) for name, rule in _RULES)
-  return next((name, *verdict) for name, verdict in found if verdict)
+  found = (rule(facts) for rule in _RULES)
+  return next(
+    filter(None, found), ("healthy", True, "The loss scale is healthy.")
+  )
 
 
 class _Facts:
-  """What several rules ask of a log.
-
-  Attributes:
-    rises: The rows whose scale is higher than that of the row before.
-    falls: The rows whose scale is lower.
-    limit: How many steps, all of them good, let the scale grow.
-  """
+  """What several rules ask of a log: rows, and those that moved the scale."""
 
   def __init__(self, log: scalars.Log) -> None:
     self.rows, self.tells_skips = log.rows, log.tells_skips
@@ -109,44 +105,33 @@ class _Facts:
     self.pairs = [*itertools.pairwise(log.rows)]
     self.rises = [row for old, row in self.pairs if row.scale > old.scale]
     self.falls = [row for old, row in self.pairs if row.scale < old.scale]
-    self.top = max(log.rows, key=lambda row: row.scale)
     self.has_skips = bool(self.falls) or any(row.skipped for row in self.rows)
-    moves = [x for old, x in self.pairs if x.scale != old.scale or x.skipped]
-    shown = [
-      row.step - old.step
-      for old, row in itertools.pairwise(moves)
-      if row.scale > old.scale
-    ]
-    # A log that lacks steps may show a growth late.
-    gaps = [row.step - old.step for old, row in self.pairs]
-    self.limit = min(shown, default=_PERIOD) + max(gaps, default=0)
 
 
 def _judge_values(facts: _Facts) -> _Verdict:
-  for row in facts.rows:
-    if not 0 < row.scale < math.inf:
-      return (
-        False,
-        f"The loss scale is {row.scale:g} at step {row.step}: it must be "
-        "finite and above 0.",
-        "Restore an older checkpoint, and let nothing else assign the scale.",
-      )
-  return None
+  row = next((x for x in facts.rows if not 0 < x.scale < math.inf), None)
+  return row and (
+    "not usable",
+    False,
+    f"The loss scale is {row.scale:g} at step {row.step}: it must be finite "
+    "and above 0.",
+    "Restore an older checkpoint, and let nothing else assign the scale.",
+  )
 
 
 def _judge_end(facts: _Facts) -> _Verdict:
   end: list[scalars.Row] = []
-  for old, row in facts.pairs:
+  for old, row in reversed(facts.pairs):
     if row.skipped < row.step - old.step:
-      end.clear()
-    else:
-      end.append(row)
+      break
+    end.append(row)
   count = sum(row.skipped for row in end)
-  stays = len(end) > _FEW and end[-_FEW - 1].scale == facts.scale
+  stays = len(end) > _FEW and end[_FEW].scale == facts.scale
   if count < _POWERS and not stays:
     return None
-  begin = end[0].step - end[0].skipped + 1
+  begin = end[-1].step - end[-1].skipped + 1
   return (
+    "stuck",
     False,
     f"The run is stuck: all of the last {count} steps, from step {begin} on, "
     f"were skipped, and the loss scale fell to {facts.scale:g}.",
@@ -164,18 +149,28 @@ def _judge_floor(facts: _Facts) -> _Verdict:
   There, a skipped step does not change the scale. So a log of the scale alone
   does not tell the skipped steps from the good ones.
   """
-  is_lowest = facts.scale == min(row.scale for row in facts.rows)
-  if facts.tells_skips or not facts.falls or not is_lowest:
+  if facts.tells_skips or not facts.falls:
     return None
+  moves = [x for old, x in facts.pairs if x.scale != old.scale]
+  growths = (
+    row.step - old.step
+    for old, row in itertools.pairwise(moves)
+    if row.scale > old.scale
+  )
+  # A log that lacks steps may show a growth late.
+  gap = max(row.step - old.step for old, row in facts.pairs)
+  limit = min(growths, default=_PERIOD) + gap
   start = facts.falls[-1].step
   since = facts.last.step - start
-  if since <= facts.limit:
+  lowest = min(row.scale for row in facts.rows)
+  if facts.scale > lowest or since <= limit:
     return None
   return (
+    "stuck",
     False,
-    f"The run is stuck: the loss scale fell to {facts.scale:g}, its lowest "
-    f"value, at step {start}, and did not grow in the {since} steps since. So "
-    f"at least one step of {facts.limit} was skipped, if not all.",
+    f"The run is stuck: the loss scale fell to {lowest:g}, its lowest value, "
+    f"at step {start}, and did not grow in the {since} steps since. So at "
+    f"least one step of {limit} was skipped, if not all.",
     "Watch the run by LossScaleHook, LossScaleCallback, or tf-lossscale run "
     "--watch, which count the skipped steps and name the gradients.",
     _FLOAT32,
@@ -186,13 +181,14 @@ def _judge_length(facts: _Facts) -> _Verdict:
   if facts.steps >= _LEAST_STEPS:
     return None
   few = f"{facts.steps} steps tell too little; {_LEAST_STEPS} are needed."
-  return True, few, "If the program ended early, look at its log."
+  return "too few", True, few, "If the program ended early, look at its log."
 
 
 def _judge_rest(facts: _Facts) -> _Verdict:
   if facts.rises or facts.has_skips:
     return None
   return (
+    "never moved",
     True,
     f"The loss scale is {facts.scale:g} and never moved.",
     f"If it is dynamic, it grows by default after {_PERIOD} good steps.",
@@ -200,7 +196,8 @@ def _judge_rest(facts: _Facts) -> _Verdict:
 
 
 def _judge_falls(facts: _Facts) -> _Verdict:
-  top, scale, rises, falls = facts.top, facts.scale, facts.rises, facts.falls
+  scale, rises, falls = facts.scale, facts.rises, facts.falls
+  top = max(facts.rows, key=lambda row: row.scale)
   half = facts.first.step + facts.steps / 2
   # At its floor, a scale may go on to fall, and this does not show.
   is_hidden = scale <= 1 and not facts.tells_skips
@@ -209,6 +206,7 @@ def _judge_falls(facts: _Facts) -> _Verdict:
   if not is_falling or rises_again or top.scale < scale * 2**_FAR:
     return None
   return (
+    "falls",
     False,
     f"The loss scale falls and does not recover: from {top.scale:g} at step "
     f"{top.step} to {scale:g} at step {falls[-1].step}.",
@@ -225,6 +223,7 @@ def _judge_share(facts: _Facts) -> _Verdict:
     return None
   words = "" if facts.tells_skips else "at least "
   return (
+    "skips too often",
     False,
     f"Too many steps are skipped: {words}{count} of the last {stretch} "
     f"({count / stretch:.1%}); more than {_MOST_SKIPPED:.0%} is too often.",
@@ -244,6 +243,7 @@ def _judge_climb(facts: _Facts) -> _Verdict:
   if facts.has_skips or not is_climbing or scale < first.scale * 2**_FAR:
     return None
   return (
+    "too low",
     False,
     f"The loss scale is too low: it rose from {first.scale:g} to {scale:g} "
     "without a skipped step, and is still climbing.",
@@ -253,15 +253,7 @@ def _judge_climb(facts: _Facts) -> _Verdict:
   )
 
 
-# Names of verdicts, and the rules that may find them.
-_RULES: tuple[tuple[str, Callable[[_Facts], _Verdict]], ...] = (
-  ("not usable", _judge_values),
-  ("stuck", _judge_end),
-  ("stuck", _judge_floor),
-  ("too few", _judge_length),
-  ("never moved", _judge_rest),
-  ("falls", _judge_falls),
-  ("skips too often", _judge_share),
-  ("too low", _judge_climb),
-  ("healthy", lambda _: (True, "The loss scale is healthy.")),
+_RULES: tuple[Callable[[_Facts], _Verdict], ...] = (
+  *(_judge_values, _judge_end, _judge_floor, _judge_length),
+  *(_judge_rest, _judge_falls, _judge_share, _judge_climb),
 )

@@ -49,12 +49,9 @@ class Parser(argparse.ArgumentParser):
   def refuse(
     self, words: Sequence[str], others: Parser, hint: str = ""
   ) -> NoReturn:
-    """Reports words of the command line that no parser takes.
+    """Reports words that no parser takes, though `others` may take them.
 
-    Args:
-      words: The words, at least one.
-      others: A parser that may take the words elsewhere on the command line.
-      hint: What the user may have meant, if no option has a similar name.
+    The hint is for a word that is like no option.
     """
     option = words[0].partition("=")[0]
     meant = ""
@@ -86,30 +83,19 @@ class Parser(argparse.ArgumentParser):
       )
 
 
-_OF_PATHS = (
-  errno.EACCES,
-  errno.EEXIST,
-  errno.EINVAL,
-  errno.EISDIR,
-  errno.ELOOP,
-  errno.ENAMETOOLONG,
-  errno.ENOENT,
-  errno.ENOTDIR,
-  errno.EPERM,
-  errno.EROFS,
+# Nothing that the user could write otherwise helps after these.
+_OF_MACHINE = (
+  *(errno.EDQUOT, errno.EIO, errno.EMFILE),
+  *(errno.ENFILE, errno.ENOMEM, errno.ENOSPC),
 )
 
 
 def is_of_machine(error: BaseException | None) -> bool:
-  """Returns whether the machine caused an error, such as a full disk.
-
-  No help page leads on from there. A wrong path is no such error.
-  """
+  """Returns whether the machine caused an error, such as a full disk."""
   while error is not None:
-    if isinstance(error, MemoryError):
+    number = getattr(error, "errno", None)
+    if isinstance(error, MemoryError) or number in _OF_MACHINE:
       return True
-    if isinstance(error, OSError) and error.errno is not None:
-      return error.errno not in _OF_PATHS
     error = error.__cause__ or error.__context__
   return False
 

@@ -13,7 +13,6 @@ import importlib
 import os
 import sys
 from typing import Any
-from typing import NoReturn
 from typing import TYPE_CHECKING
 
 from tf_compat_lossscale._version import __version__
@@ -101,7 +100,10 @@ def _run_command(argv: Sequence[str]) -> int:
     meant = _MEANT.get(name, {}).get(others[0].partition("=")[0], "")
     if name == "run":
       meant = "the program's options go after it"
-    _refuse(others, words, parser, subparsers.get(name), meant)
+    reporting, another = subparsers.get(name, parser), parser
+    if name and others[0] in words[: words.index(name)]:
+      reporting, another = another, reporting
+    reporting.refuse(others, another, meant)
   if name is None:
     parser.error("the following arguments are required: COMMAND")
   arguments.program = program
@@ -127,30 +129,6 @@ def _run_command(argv: Sequence[str]) -> int:
 def _import_command(name: str) -> Any:
   """Returns the module of a subcommand."""
   return importlib.import_module(f"tf_compat_lossscale.cli.{name}")
-
-
-def _refuse(
-  others: Sequence[str],
-  words: Sequence[str],
-  parser: errors.Parser,
-  subparser: errors.Parser | None,
-  meant: str,
-) -> NoReturn:
-  """Reports words that no parser takes, by the parser that they belong to.
-
-  Args:
-    others: The words that no parser takes.
-    words: All words.
-    parser: The parser of the command line.
-    subparser: That of the subcommand, if there is one.
-    meant: What the user may have meant, if no option has a similar name.
-  """
-  if subparser is None:
-    parser.refuse(others, parser, meant)
-  name = subparser.prog.removeprefix(parser.prog).strip()
-  if others[0] in words[: words.index(name)]:
-    parser.refuse(others, subparser, meant)
-  subparser.refuse(others, parser, meant)
 
 
 def _drop_output() -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import collections
 import io
 import math
 import os
@@ -58,6 +57,8 @@ def _draw(log: scalars.Log, kind: str) -> bytes:
       "a picture needs matplotlib: pip install matplotlib, or "
       "'tf_compat_lossscale[plot]'"
     ) from None
+  import numpy as np
+
   rows = log.rows
   first, last = rows[0].step, rows[-1].step
   count, share, words = log.count_skipped()
@@ -87,23 +88,22 @@ def _draw(log: scalars.Log, kind: str) -> bytes:
     fontsize=11,
   )
   axes.spines[["top", "right"]].set_visible(False)
-  marks = [row.step for row in rows if row.skipped]
   where = axes.get_xaxis_transform()
+  marks = [row.step for row in rows if row.skipped]
   axes.vlines(marks, 0, 0.03, color=_RED, lw=1.2, transform=where)
-  if marks and log.tells_skips:
+  if marks and log.tells_skips and first < last:
     size = math.ceil((last - first) / _PARTS)
-    counts: collections.Counter[int] = collections.Counter()
-    for row in rows:
-      end = min(first + math.ceil((row.step - first) / size) * size, last)
-      counts[end] += row.skipped
-    ends = [*range(first + size, last, size), last]
-    shares = [min(counts[end] / size, 1.0) for end in ends]
+    # A part ends with a step, and the next one begins after it.
+    ends = np.arange(last, first - size, -size)[::-1].clip(first) + 0.5
+    skips = [row.skipped for row in rows]
+    counts, _ = np.histogram(steps, ends, weights=skips)
+    shares = np.minimum(counts / size, 1.0)
     right = axes.twinx()
-    right.plot(ends, shares, _RED, lw=1.2)
+    right.stairs(shares, ends, baseline=None, color=_RED, lw=1.2)
     right.margins(x=0.01)
     right.set_ylim(0, max(1.1 * max(shares), 0.1))
     right.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
-    right.set_ylabel(f"skipped of the last {size:,} steps", color=_RED)
+    right.set_ylabel(f"skipped in each {size:,} steps", color=_RED)
     right.spines[["top", "left"]].set_visible(False)
   buffer = io.BytesIO()
   picture.savefig(buffer, format=kind)

@@ -70,16 +70,9 @@ def add_arguments(parser: errors.Parser) -> None:
 
 
 def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-  """Splits a command into its own words and those of the program that it runs.
+  """Splits a command before the name of the program that it runs, if any.
 
   argparse would take the program's options for those of `run`.
-
-  Args:
-    argv: The arguments of `tf-lossscale`.
-
-  Returns:
-    The words before the program's name, and the words from there on. Commands
-    other than `run` have none of the latter.
   """
   words = list(argv)
   command = next(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -76,17 +75,7 @@ def read(arguments: argparse.Namespace) -> Log:
   A session that starts at a step replaces what earlier sessions wrote from that
   step on.
   """
-  kept = os.dup(2)
-  with open(os.devnull, "wb") as null:
-    os.dup2(null.fileno(), 2)  # TensorFlow writes there from its import on.
-  try:
-    return _read(arguments.dir, arguments.tag)
-  finally:
-    os.dup2(kept, 2)
-    os.close(kept)
-
-
-def _read(top: str, tag: str) -> Log:
+  top, tag = arguments.dir, arguments.tag
   gfile, parse = _load_library(top)
   if not gfile.exists(top):
     raise errors.Mistake(f"{top}: there is no such file or folder")
@@ -163,7 +152,7 @@ def _read_records(
 
 
 def _list_rows(
-  events: Iterable[Any], tag: str, tags: set[str]
+  events: Iterator[Any], tag: str, tags: set[str]
 ) -> tuple[list[Row], bool]:
   """Returns the rows of a file, and whether it tells which steps were skipped.
 

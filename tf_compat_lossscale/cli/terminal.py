@@ -48,13 +48,7 @@ class Printer:
       stream.reconfigure(errors="backslashreplace")
 
   def print(self, *parts: Part | str, wraps: bool = True) -> None:
-    """Prints a line, whose parts may have styles.
-
-    Args:
-      *parts: The parts.
-      wraps: Whether a terminal may have it in several lines, which end at
-        blanks.
-    """
+    """Prints a line, which a terminal may wrap at blanks."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     pairs = [(escape(text), style) for text, style in pairs]
     wraps = wraps and self.is_terminal
@@ -165,12 +159,8 @@ def quiet_tensorflow() -> Iterator[None]:
 def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
   """Counts on stderr if that is a terminal and the work is long.
 
-  Args:
-    what: What comes before the counts.
-
-  Yields:
-    A function that takes the number of files, or of other pieces of work, that
-    are done, and of all.
+  Yields a function that takes how many pieces of work are done, and how many
+  there are.
   """
   if not sys.stderr.isatty():
     yield lambda done, total: None
@@ -198,9 +188,6 @@ def announce(what: str) -> Iterator[None]:
   """Says on stderr what takes long, if stderr is a terminal.
 
   This is for work that has no pieces to count. The block should print nothing.
-
-  Args:
-    what: The work, such as "Reading model.ckpt-100".
   """
   if not sys.stderr.isatty():
     yield

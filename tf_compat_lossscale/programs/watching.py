@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import os
 import sys
 import threading
@@ -20,11 +21,11 @@ from tf_compat_lossscale import monitoring
 class _Hook(monitoring.LossScaleHook):
   """A hook that says at the first step where it writes."""
 
+  has_seen = False
+
   def __init__(self, optimizer: Any, folder: str) -> None:
     super().__init__(optimizer, folder)
-    self.folder = folder
-    self.name = type(optimizer).__name__
-    self.has_seen = False
+    self.folder, self.name = folder, type(optimizer).__name__
 
   def before_run(self, run_context: Any) -> Any:
     wanted = super().before_run(run_context)
@@ -76,11 +77,11 @@ class SessionWatcher:
       session: Any,
       fetches: Any,
       feed_list: Any = None,
-      accept_options: bool = False,
+      *more: Any,
+      **named: Any,
     ) -> Any:
       # With a list, also an empty one, the callable calls `run`.
-      feed_list = [] if feed_list is None else feed_list
-      return make_callable(session, fetches, feed_list, accept_options)
+      return make_callable(session, fetches, feed_list or [], *more, **named)
 
     @functools.wraps(close)
     def close_watched(session: Any) -> None:
@@ -116,13 +117,11 @@ class SessionWatcher:
   def _choose_folder(self, number: int, count: int) -> str:
     hooks = [x for _, found in self._known.values() for x in found.values()]
     used = {hook.folder for hook in hooks}
-    folder = (
-      self._folder if number == 1 else os.path.join(self._folder, str(number))
+    folders = (
+      os.path.join(self._folder, str(i)) if i > 1 else self._folder
+      for i in itertools.count(number, count)
     )
-    while folder in used:
-      number += count
-      folder = os.path.join(self._folder, str(number))
-    return folder
+    return next(folder for folder in folders if folder not in used)
 
   def _release(self, session: int) -> None:
     with self._lock:
