@@ -57,8 +57,6 @@ def _draw(log: scalars.Log, kind: str) -> bytes:
       "a picture needs matplotlib: pip install matplotlib, or "
       "'tf_compat_lossscale[plot]'"
     ) from None
-  import numpy as np
-
   rows = log.rows
   first, last = rows[0].step, rows[-1].step
   count, share, words = log.count_skipped()
@@ -93,15 +91,18 @@ def _draw(log: scalars.Log, kind: str) -> bytes:
   axes.vlines(marks, 0, 0.03, color=_RED, lw=1.2, transform=where)
   if marks and log.tells_skips and first < last:
     size = math.ceil((last - first) / _PARTS)
-    # A part ends with a step, and the next one begins after it.
-    ends = np.arange(last, first - size, -size)[::-1].clip(first) + 0.5
-    skips = [row.skipped for row in rows]
-    counts, _ = np.histogram(steps, ends, weights=skips)
-    shares = np.minimum(counts / size, 1.0)
+    ends = [first, *reversed(range(last, first, -size))]
     right = axes.twinx()
-    right.stairs(shares, ends, baseline=None, color=_RED, lw=1.2)
+    shares, *_ = right.hist(
+      [step - 0.5 for step in steps],  # A part has the step at its end.
+      ends,
+      weights=[row.skipped / size for row in rows],
+      histtype="step",
+      color=_RED,
+      lw=1.2,
+    )
     right.margins(x=0.01)
-    right.set_ylim(0, max(1.1 * max(shares), 0.1))
+    right.set_ylim(0, max(1.1 * min(max(shares), 1.0), 0.1))
     right.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
     right.set_ylabel(f"skipped in each {size:,} steps", color=_RED)
     right.spines[["top", "left"]].set_visible(False)
