@@ -58,7 +58,7 @@ _rules: dict[str, Rule] = {}
 
 
 def rule(
-  code: str, name: str, page: str | None, *examples: tuple[str, str]
+  code: str, name: str, page: str | None, *examples: str
 ) -> Callable[[_Find], _Find]:
   """Registers the function below it as a rule.
 
@@ -66,18 +66,24 @@ def rule(
     code: The code, of "LS" and three digits.
     name: The name in words.
     page: The summary, a sentence on a line of its own, and the explanation.
-    *examples: Pairs of sources before and after `migrate`.
+    *examples: Diffs: a line that begins with "-" is in the source before
+      `migrate` alone, one with "+" afterwards alone, and one with " " always.
   """
   summary, _, explanation = (page or "").strip().partition("\n")
+  pairs = tuple((_drop(each, "+"), _drop(each, "-")) for each in examples)
 
   def register(find: _Find) -> _Find:
     assert code not in _rules, code
-    _rules[code] = Rule(
-      code, name, find, examples, summary, explanation.strip()
-    )
+    _rules[code] = Rule(code, name, find, pairs, summary, explanation.strip())
     return find
 
   return register
+
+
+def _drop(diff: str, mark: str) -> str:
+  """Returns a diff without the lines that begin so, and without its marks."""
+  lines = diff.splitlines(keepends=True)
+  return "".join(x[1:] or x for x in lines if not x.startswith(mark))
 
 
 @functools.cache  # A scan asks for each file.

@@ -18,21 +18,6 @@ from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 
 _IMPORTS = ("import", "from", "star")
-_MISSING_NAME = """\
-import tensorflow.compat.v1 as tf
-import tf_compat_lossscale as tfl
-tf.disable_v2_behavior()
-
-scale = tfl.FixedLossScale(128.0)
-tf.contrib.quantize.create_training_graph()
-"""
-_MISSING_PACKAGE = """\
-import tf_compat_lossscale as tfl
-tfl.use_keras_2()  # Before TensorFlow is imported.
-import tensorflow as tf
-
-tfl.keras.set_policy("mixed_float16")
-"""
 
 
 @rules.rule(
@@ -76,7 +61,14 @@ The program stops where it uses the name. The finding says what to use instead,
 if there is something. Code that tries the name out, by `try` or by asking for
 TensorFlow's version, works without it and is not listed.
 """,
-  (_MISSING_NAME, _MISSING_NAME),
+  """\
+ import tensorflow.compat.v1 as tf
+ import tf_compat_lossscale as tfl
+ tf.disable_v2_behavior()
+
+ scale = tfl.FixedLossScale(128.0)
+ tf.contrib.quantize.create_training_graph()
+""",
 )
 def find_missing(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that nothing puts back."""
@@ -100,7 +92,13 @@ of TensorFlow, such as tensorflow_hub. Other packages are not looked for. There
 is one line for each package, in the first file that needs it. The line goes
 away when the package is installed for the Python that runs `scan`.
 """,
-  (_MISSING_PACKAGE, _MISSING_PACKAGE),
+  """\
+ import tf_compat_lossscale as tfl
+ tfl.use_keras_2()  # Before TensorFlow is imported.
+ import tensorflow as tf
+
+ tfl.keras.set_policy("mixed_float16")
+""",
 )
 def find_missing_package(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first name that needs each missing package."""

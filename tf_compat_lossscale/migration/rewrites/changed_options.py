@@ -24,28 +24,17 @@ _NAMES = ("tensorflow", "tensorflow.compat.v1")
   "LS403",
   "dataset-options",
   __doc__,
-  (
-    """\
-import tensorflow.compat.v1 as tf
-import tf_compat_lossscale as tfl
-tf.disable_v2_behavior()
+  """\
+ import tensorflow.compat.v1 as tf
+ import tf_compat_lossscale as tfl
+ tf.disable_v2_behavior()
 
-dataset = tf.data.Dataset.range(8)
-options = dataset.options()
-options.experimental_deterministic = False
-dataset = dataset.with_options(options)
+ dataset = tf.data.Dataset.range(8)
+-options = dataset.options()
++options = tf.data.Options()
+ options.experimental_deterministic = False
+ dataset = dataset.with_options(options)
 """,
-    """\
-import tensorflow.compat.v1 as tf
-import tf_compat_lossscale as tfl
-tf.disable_v2_behavior()
-
-dataset = tf.data.Dataset.range(8)
-options = tf.data.Options()
-options.experimental_deterministic = False
-dataset = dataset.with_options(options)
-""",
-  ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""

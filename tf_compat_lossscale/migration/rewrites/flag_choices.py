@@ -24,22 +24,14 @@ _FUNCTION = "DEFINE_enum"
   "LS404",
   "flag-choices",
   __doc__,
-  (
-    """\
-from absl import flags
-import tf_compat_lossscale as tfl
+  """\
+ from absl import flags
+ import tf_compat_lossscale as tfl
 
-flags.DEFINE_enum("kind", "keras", enum_values=("keras', 'graph_rewrite"),
-                  help="The kind of mixed precision.")
+-flags.DEFINE_enum("kind", "keras", enum_values=("keras', 'graph_rewrite"),
++flags.DEFINE_enum("kind", "keras", enum_values=(["keras", "graph_rewrite"]),
+                   help="The kind of mixed precision.")
 """,
-    """\
-from absl import flags
-import tf_compat_lossscale as tfl
-
-flags.DEFINE_enum("kind", "keras", enum_values=(["keras", "graph_rewrite"]),
-                  help="The kind of mixed precision.")
-""",
-  ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the choices that are one text."""

@@ -29,34 +29,21 @@ _Pair: TypeAlias = tuple[ast.alias, legacy_uses.LegacyUse]
   "LS102",
   "legacy-import",
   __doc__,
-  (
-    """\
-from tensorflow.train.experimental import (
-    DynamicLossScale,  # Doubles.
-    LossScale as Base,
-)
+  """\
+-from tensorflow.train.experimental import (
++from tf_compat_lossscale import (
+     DynamicLossScale,  # Doubles.
+     LossScale as Base,
+ )
 """,
-    """\
-from tf_compat_lossscale import (
-    DynamicLossScale,  # Doubles.
-    LossScale as Base,
-)
-""",
-  ),
-  (
-    """\
-from tensorflow.keras.mixed_precision import experimental as mp
+  """\
+-from tensorflow.keras.mixed_precision import experimental as mp
++import tf_compat_lossscale as tfl
++tfl.use_keras_2()  # Before TensorFlow is imported.
++from tf_compat_lossscale import keras as mp
 
-mp.set_policy("mixed_float16")
+ mp.set_policy("mixed_float16")
 """,
-    """\
-import tf_compat_lossscale as tfl
-tfl.use_keras_2()  # Before TensorFlow is imported.
-from tf_compat_lossscale import keras as mp
-
-mp.set_policy("mixed_float16")
-""",
-  ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports of legacy names and modules."""

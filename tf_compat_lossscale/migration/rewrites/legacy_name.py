@@ -21,23 +21,15 @@ from tf_compat_lossscale.migration import rules
   "LS101",
   "legacy-name",
   __doc__,
-  (
-    """\
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
+  """\
++import tf_compat_lossscale as tfl
+ import tensorflow.compat.v1 as tf
+ tf.disable_v2_behavior()
 
-opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(  # why
-    opt,   'dynamic')
+-opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(  # why
++opt = tfl.MixedPrecisionLossScaleOptimizer(  # why
+     opt,   'dynamic')
 """,
-    """\
-import tf_compat_lossscale as tfl
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
-
-opt = tfl.MixedPrecisionLossScaleOptimizer(  # why
-    opt,   'dynamic')
-""",
-  ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of legacy names in expressions."""

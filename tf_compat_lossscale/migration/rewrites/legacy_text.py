@@ -24,12 +24,6 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import sources
 
-_LEFT = """\
-def make_scale(tf):
-  return tf.train.experimental.FixedLossScale(8.0)
-
-scale = eval("tf.train.experimental.LossScale")
-"""
 _FORMS = ("getattr", "hasattr", "module", "text", "unknown")
 _IMPORTERS = ("import_module", "importlib.import_module")
 
@@ -38,20 +32,19 @@ _IMPORTERS = ("import_module", "importlib.import_module")
   "LS103",
   "legacy-text",
   __doc__,
-  (
-    """\
-import tensorflow.compat.v1 as tf
+  """\
++import tf_compat_lossscale as tfl
+ import tensorflow.compat.v1 as tf
 
-Scale = getattr(tf.train.experimental, "DynamicLossScale", None)
+-Scale = getattr(tf.train.experimental, "DynamicLossScale", None)
++Scale = getattr(tfl, "DynamicLossScale", None)
 """,
-    """\
-import tf_compat_lossscale as tfl
-import tensorflow.compat.v1 as tf
+  """\
+ def make_scale(tf):
+   return tf.train.experimental.FixedLossScale(8.0)
 
-Scale = getattr(tfl, "DynamicLossScale", None)
+ scale = eval("tf.train.experimental.LossScale")
 """,
-  ),
-  (_LEFT, _LEFT),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the legacy names in strings, of unknown objects, and as values."""

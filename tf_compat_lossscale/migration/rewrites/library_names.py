@@ -17,12 +17,6 @@ from tf_compat_lossscale.programs import sources
 
 # Function or method -> its name now, and what follows the call.
 _CALLS = {"tostring": ("tobytes", ""), "fromstring": ("frombuffer", ".copy()")}
-_BY_HAND = """\
-import inspect
-import tf_compat_lossscale as tfl
-
-arguments = inspect.getargspec(print).args
-"""
 _HINT = "inspect.getfullargspec, whose result has more parts"
 
 
@@ -37,24 +31,17 @@ NumPy 1.24 removed `np.int` and the others that were Python's own types, NumPy
 `migrate` writes what means the same. `tf-lossscale run` puts them back, except
 the method `tostring` of arrays, which is `tobytes` now: that cannot come back.
 """,
-  (
-    """\
-import numpy as np
-import tf_compat_lossscale as tfl
+  """\
+ import numpy as np
+ import tf_compat_lossscale as tfl
 
-a = np.zeros([2], dtype=np.int)
-b = np.alltrue(a == np.Inf)
-c = np.fromstring(a.tostring(), np.uint8)
+-a = np.zeros([2], dtype=np.int)
+-b = np.alltrue(a == np.Inf)
+-c = np.fromstring(a.tostring(), np.uint8)
++a = np.zeros([2], dtype=int)
++b = np.all(a == np.inf)
++c = np.frombuffer(a.tobytes(), np.uint8).copy()
 """,
-    """\
-import numpy as np
-import tf_compat_lossscale as tfl
-
-a = np.zeros([2], dtype=int)
-b = np.all(a == np.inf)
-c = np.frombuffer(a.tobytes(), np.uint8).copy()
-""",
-  ),
 )
 def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that NumPy lacks."""
@@ -99,33 +86,26 @@ are in `collections.abc`. Python 3.11 removed `inspect.getargspec`, whose result
 has fewer parts than that of `getfullargspec`: that call is left to you.
 `tf-lossscale run` puts the old names back.
 """,
-  (
-    """\
-import collections
-import tf_compat_lossscale as tfl
+  """\
+-import collections
++import collections.abc
+ import tf_compat_lossscale as tfl
 
-is_list = isinstance([], collections.Sequence)
+-is_list = isinstance([], collections.Sequence)
++is_list = isinstance([], collections.abc.Sequence)
 """,
-    """\
-import collections.abc
-import tf_compat_lossscale as tfl
-
-is_list = isinstance([], collections.abc.Sequence)
-""",
-  ),
-  (
-    """\
-from collections import Mapping
-import tf_compat_lossscale as tfl
+  """\
+-from collections import Mapping
++from collections.abc import Mapping
+ import tf_compat_lossscale as tfl
 
 """,
-    """\
-from collections.abc import Mapping
-import tf_compat_lossscale as tfl
+  """\
+ import inspect
+ import tf_compat_lossscale as tfl
 
+ arguments = inspect.getargspec(print).args
 """,
-  ),
-  (_BY_HAND, _BY_HAND),
 )
 def find_python_names(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""

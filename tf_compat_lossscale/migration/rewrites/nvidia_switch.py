@@ -29,37 +29,28 @@ _NOTE = (
   "obeys it, too"
 )
 _CALL = "honor_environment()"
-_BY_HAND = """\
-import os
-
-os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
-"""
 
 
 @rules.rule(
   "LS205",
   "nvidia-switch",
   __doc__,
-  (
-    """\
-import os
-import tensorflow as tf
+  """\
+ import os
+-import tensorflow as tf
++import tf_compat_lossscale as tfl
++import tensorflow.compat.v1 as tf
++tf.disable_v2_behavior()
++tfl.honor_environment()
 
-os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
-opt = tf.train.AdamOptimizer()
+ os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+ opt = tf.train.AdamOptimizer()
 """,
-    """\
-import os
-import tf_compat_lossscale as tfl
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
-tfl.honor_environment()
+  """\
+ import os
 
-os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
-opt = tf.train.AdamOptimizer()
+ os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
 """,
-  ),
-  (_BY_HAND, _BY_HAND),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name a variable, and the place of the call."""

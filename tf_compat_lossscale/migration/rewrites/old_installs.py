@@ -22,12 +22,6 @@ _OLD = re.compile(
   r"|\bpip3?\s+install\b[^\n]*?\btensorflow(-[cg]pu)?\s*[<=~]=?\s*"
   r"(?P<pip>1|2\.(\d|1[01])(?!\d))"
 )
-_EXAMPLE = """\
-%tensorflow_version 1.x
-import tensorflow.compat.v1 as tf
-import tf_compat_lossscale as tfl
-tf.disable_v2_behavior()
-"""
 
 
 def find_release(file: files.File) -> int | None:
@@ -38,7 +32,17 @@ def find_release(file: files.File) -> int | None:
   return None
 
 
-@rules.rule("LS305", "old-install", __doc__, (_EXAMPLE, _EXAMPLE))
+@rules.rule(
+  "LS305",
+  "old-install",
+  __doc__,
+  """\
+ %tensorflow_version 1.x
+ import tensorflow.compat.v1 as tf
+ import tf_compat_lossscale as tfl
+ tf.disable_v2_behavior()
+""",
+)
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the lines that ask for an old TensorFlow."""
   for offset, line in file.document.magics:

@@ -18,13 +18,6 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 
 _RENAMED = {"experimental_run_v2": "run", "predict_proba": "predict"}
-_BY_HAND_EXAMPLE = """\
-import tensorflow as tf
-import tf_compat_lossscale as tfl
-
-def evaluate(model, x):
-  return model.predict_proba(x), model.predict_classes(x)
-"""
 _SURE = ("experimental_run_v2",)  # No other library has it.
 _BY_HAND = {
   "experimental_make_numpy_dataset": (
@@ -40,29 +33,24 @@ _BY_HAND = {
   "LS304",
   "renamed-method",
   __doc__,
-  (
-    """\
-import tensorflow as tf
-import tf_compat_lossscale as tfl
+  """\
+ import tensorflow as tf
+ import tf_compat_lossscale as tfl
 
-strategy = tf.distribute.MirroredStrategy()
+ strategy = tf.distribute.MirroredStrategy()
 
-@tf.function
-def train(batch):
-  return strategy.experimental_run_v2(step, args=(batch,))
+ @tf.function
+ def train(batch):
+-  return strategy.experimental_run_v2(step, args=(batch,))
++  return strategy.run(step, args=(batch,))
 """,
-    """\
-import tensorflow as tf
-import tf_compat_lossscale as tfl
+  """\
+ import tensorflow as tf
+ import tf_compat_lossscale as tfl
 
-strategy = tf.distribute.MirroredStrategy()
-
-@tf.function
-def train(batch):
-  return strategy.run(step, args=(batch,))
+ def evaluate(model, x):
+   return model.predict_proba(x), model.predict_classes(x)
 """,
-  ),
-  (_BY_HAND_EXAMPLE, _BY_HAND_EXAMPLE),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of methods that are gone."""

@@ -12,34 +12,19 @@ from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import tables
 
 # An example of both the names and the call that puts them back.
-RESTORED = (
-  """\
-import tensorflow as tf
-from tensorflow.contrib import training
+RESTORED = """\
+-import tensorflow as tf
++import tf_compat_lossscale as tfl
++tfl.use_keras_2()  # Before TensorFlow is imported.
++tfl.install()  # For tf.contrib.
++import tensorflow.compat.v1 as tf
++tf.disable_v2_behavior()
+ from tensorflow.contrib import training
 
-scale = tf.train.experimental.FixedLossScale(128.0)
-parameters = training.HParams(rate=0.1)
-session = tf.Session()
-""",
-  """\
-import tf_compat_lossscale as tfl
-tfl.use_keras_2()  # Before TensorFlow is imported.
-tfl.install()  # For tf.contrib.
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
-from tensorflow.contrib import training
-
-scale = tfl.FixedLossScale(128.0)
-parameters = training.HParams(rate=0.1)
-session = tf.Session()
-""",
-)
-_IN_LIBRARY = """\
-import tensorflow.compat.v1 as tf
-import tf_compat_lossscale as tfl
-
-def build():
-  return tf.placeholder(tf.float32), tfl.FixedLossScale(128.0)
+-scale = tf.train.experimental.FixedLossScale(128.0)
++scale = tfl.FixedLossScale(128.0)
+ parameters = training.HParams(rate=0.1)
+ session = tf.Session()
 """
 
 
@@ -56,22 +41,16 @@ must make it first: `tfl.use_keras_2()`. If the program starts in a package
 whose `__init__.py` imports TensorFlow, that file makes the choice, too. If no
 file here starts a program, LS206 says what to add.
 """,
-  (
-    """\
-import tensorflow as tf
+  """\
++import tf_compat_lossscale as tfl
++tfl.use_keras_2()  # Before TensorFlow is imported.
+ import tensorflow as tf
 
-policy = tf.keras.mixed_precision.experimental.Policy("mixed_float16")
-tf.keras.mixed_precision.experimental.set_policy(policy)
+-policy = tf.keras.mixed_precision.experimental.Policy("mixed_float16")
+-tf.keras.mixed_precision.experimental.set_policy(policy)
++policy = tfl.keras.Policy("mixed_float16")
++tfl.keras.set_policy(policy)
 """,
-    """\
-import tf_compat_lossscale as tfl
-tfl.use_keras_2()  # Before TensorFlow is imported.
-import tensorflow as tf
-
-policy = tfl.keras.Policy("mixed_float16")
-tfl.keras.set_policy(policy)
-""",
-  ),
 )
 def find_missing_keras_2(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must choose Keras 2."""
@@ -137,7 +116,13 @@ what to add at the top of the file that starts the program, once for all files.
 The line stays until a file that starts the program is among those that you
 give. If that file is elsewhere, `tf-lossscale run` needs no such calls.
 """,
-  (_IN_LIBRARY, _IN_LIBRARY),
+  """\
+ import tensorflow.compat.v1 as tf
+ import tf_compat_lossscale as tfl
+
+ def build():
+   return tf.placeholder(tf.float32), tfl.FixedLossScale(128.0)
+""",
 )
 def find_elsewhere(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place of the calls that belong into a file elsewhere."""

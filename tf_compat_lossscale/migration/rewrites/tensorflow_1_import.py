@@ -30,24 +30,18 @@ _Found: TypeAlias = tuple[ast.AST, str, str, list[edits.Edit]]
   "LS201",
   "tensorflow-1-import",
   __doc__,
-  (
-    """\
-import tensorflow as tf  # Graphs.
-from tensorflow import train
+  """\
+-import tensorflow as tf  # Graphs.
+-from tensorflow import train
++import tf_compat_lossscale as tfl
++import tensorflow.compat.v1 as tf  # Graphs.
++tf.disable_v2_behavior()
++from tensorflow.compat.v1 import train
 
-scale = train.experimental.FixedLossScale(128.0)
-x = tf.placeholder(tf.float32)
+-scale = train.experimental.FixedLossScale(128.0)
++scale = tfl.FixedLossScale(128.0)
+ x = tf.placeholder(tf.float32)
 """,
-    """\
-import tf_compat_lossscale as tfl
-import tensorflow.compat.v1 as tf  # Graphs.
-tf.disable_v2_behavior()
-from tensorflow.compat.v1 import train
-
-scale = tfl.FixedLossScale(128.0)
-x = tf.placeholder(tf.float32)
-""",
-  ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports of TensorFlow in a TensorFlow 1 program."""

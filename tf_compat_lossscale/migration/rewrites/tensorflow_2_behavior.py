@@ -28,22 +28,15 @@ _CALL = "disable_v2_behavior()"
   "LS204",
   "tensorflow-2-behavior",
   __doc__,
-  (
-    """\
-import tensorflow.compat.v1 as tf
+  """\
++import tf_compat_lossscale as tfl
+ import tensorflow.compat.v1 as tf
++tf.disable_v2_behavior()
 
-scale = tf.train.experimental.FixedLossScale(128.0)
-x = tf.placeholder(tf.float32)
+-scale = tf.train.experimental.FixedLossScale(128.0)
++scale = tfl.FixedLossScale(128.0)
+ x = tf.placeholder(tf.float32)
 """,
-    """\
-import tf_compat_lossscale as tfl
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
-
-scale = tfl.FixedLossScale(128.0)
-x = tf.placeholder(tf.float32)
-""",
-  ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first import of TensorFlow, or the file's first statement."""

@@ -23,32 +23,21 @@ from tf_compat_lossscale.migration import rules
   "LS207",
   "tensorflow-core",
   __doc__,
-  (
-    """\
-import tensorflow_core as tf
-import tf_compat_lossscale as tfl
-from tensorflow_core._api.v2.math import real
+  """\
+-import tensorflow_core as tf
++import tensorflow as tf
+ import tf_compat_lossscale as tfl
+-from tensorflow_core._api.v2.math import real
++from tensorflow.math import real
 """,
-    """\
-import tensorflow as tf
-import tf_compat_lossscale as tfl
-from tensorflow.math import real
-""",
-  ),
-  (
-    """\
-import tensorflow_core.python.ops
-import tf_compat_lossscale as tfl
+  """\
+-import tensorflow_core.python.ops
++import tensorflow.python.ops
+ import tf_compat_lossscale as tfl
 
-x = tensorflow_core.float16
+-x = tensorflow_core.float16
++x = tensorflow.float16
 """,
-    """\
-import tensorflow.python.ops
-import tf_compat_lossscale as tfl
-
-x = tensorflow.float16
-""",
-  ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports and names that go by a folder."""
