@@ -93,7 +93,7 @@ def _draw(log: scalars.Log, kind: str) -> bytes:
     size = math.ceil((last - first) / _PARTS)
     ends = [first, *reversed(range(last, first, -size))]
     right = axes.twinx()
-    shares, *_ = right.hist(
+    right.hist(
       [step - 0.5 for step in steps],  # A part has the step at its end.
       ends,
       weights=[row.skipped / size for row in rows],
@@ -102,7 +102,7 @@ def _draw(log: scalars.Log, kind: str) -> bytes:
       lw=1.2,
     )
     right.margins(x=0.01)
-    right.set_ylim(0, max(1.1 * min(max(shares), 1.0), 0.1))
+    right.set_ylim(0, max(0.1, min(right.get_ylim()[1], 1.1)))
     right.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
     right.set_ylabel(f"skipped in each {size:,} steps", color=_RED)
     right.spines[["top", "left"]].set_visible(False)
