@@ -20,11 +20,6 @@ class DefaultProperty(Generic[_T]):
   """
 
   def __init__(self, read: Callable[[Any], _T]) -> None:
-    """Creates the property.
-
-    Args:
-      read: Returns the value for an instance that has no attribute of its own.
-    """
     self._read = read
     self.__doc__ = read.__doc__
 
@@ -35,17 +30,13 @@ class DefaultProperty(Generic[_T]):
   def __get__(self, owner: object, cls: type) -> _T: ...
 
   def __get__(self, owner: Any, cls: type) -> Any:
-    """Returns the value; on a class, the property itself."""
     return self if owner is None else self._read(owner)
 
 
 def forget(owner: Any, *names: str) -> None:
   """Takes away attributes that a subclass set before the constructor did.
 
-  Args:
-    owner: An object whose constructor runs.
-    *names: Names of its `DefaultProperty`s that the constructor of the old
-      release set.
+  The names are those of `DefaultProperty`s that the old constructor set.
   """
   for name in names:
     vars(owner).pop(name, None)

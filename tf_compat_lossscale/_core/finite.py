@@ -57,12 +57,8 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
 
 
 def _are_few(values: list[tf.Tensor]) -> bool:
-  """Returns whether tensors are known to have few elements in all."""
-  total = 0
-  for value in values:
-    count = value.shape.num_elements()
-    total += _FEW_ELEMENTS + 1 if count is None else count
-  return total <= _FEW_ELEMENTS
+  counts = [value.shape.num_elements() for value in values]
+  return None not in counts and sum(counts) <= _FEW_ELEMENTS
 
 
 class Joined(NamedTuple):
@@ -122,12 +118,7 @@ def join_small(
 
 
 def _split(group: list[_Small], most: int) -> list[list[_Small]]:
-  """Splits tensors into lists of what one op concatenates.
-
-  Args:
-    group: The tensors.
-    most: The number of elements that one op concatenates.
-  """
+  """Splits tensors into lists of what one op concatenates."""
   parts: list[list[_Small]] = []
   total = 0
   for member in group:
@@ -216,7 +207,6 @@ def are_elements_finite(values: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _is_each_element_finite(values: tf.Tensor) -> tf.Tensor:
-  """Returns which elements are finite."""
   if not values.dtype.is_complex:
     return tf.math.is_finite(values)
   real, imag = tf.math.real(values), tf.math.imag(values)

@@ -64,15 +64,9 @@ class WeightProperty:
   """
 
   def __init__(self, name: str) -> None:
-    """Creates the property.
-
-    Args:
-      name: The name that `_add_weight` was given.
-    """
-    self._name = name
+    self._name = name  # That `_add_weight` was given.
 
   def __get__(self, owner: Any, cls: type) -> Any:
-    """Returns the variable; on a class, the property itself."""
     return self if owner is None else owner._get_weight(self._name)
 
 
@@ -105,7 +99,6 @@ class GraphWeights(tracking.WeightsByGraph):
 
   @property
   def _tracked_weights(self) -> dict[str, tf.Variable]:
-    """The weights that exist in the current graph (eagerly: outside of any)."""
     return self._graph_state.weights
 
   @attributes.DefaultProperty
@@ -115,7 +108,6 @@ class GraphWeights(tracking.WeightsByGraph):
 
   @property
   def _waiting_restores(self) -> dict[str, list[Any]]:
-    """The restores that wait for weights of the current graph."""
     return self._graph_state.deferred
 
   # None for TensorFlow's default, which depends on the program.
@@ -161,14 +153,8 @@ class GraphWeights(tracking.WeightsByGraph):
     there: under the names that they were first given, and at their initial
     values, or at the values of a checkpoint that was restored here before.
 
-    Args:
-      name: A name that `_add_weight` was given, in any graph.
-
-    Returns:
-      The variable.
-
     Raises:
-      KeyError: `_add_weight` was never given that name.
+      KeyError: `_add_weight` was never given that name, in any graph.
     """
     self._is_unread = False
     with LOCK:
@@ -230,10 +216,6 @@ def note_read(loss_scale: Any) -> bool:
 
 def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   """Returns the value from which a weight starts in a new graph.
-
-  Args:
-    owner: The object that has the weight.
-    name: A name that `_add_weight` was given.
 
   Raises:
     KeyError: `_add_weight` was never given that name.

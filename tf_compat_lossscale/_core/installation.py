@@ -9,11 +9,6 @@ import os
 import re
 
 
-def find_tensorflow() -> str | None:
-  """Returns TensorFlow's folder, or None if it is not installed."""
-  return find_folder("tensorflow")
-
-
 def find_folder(package: str) -> str | None:
   """Returns the folder of a package, or None if it is not installed.
 
@@ -54,7 +49,7 @@ def find_release() -> tuple[int, int] | None:
 
   The release is read off a folder's name, because importing TensorFlow is slow.
   """
-  folder = find_tensorflow()
+  folder = find_folder("tensorflow")
   if folder is None:
     return None
   for entry in os.listdir(os.path.dirname(folder)):

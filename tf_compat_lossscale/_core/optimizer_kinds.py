@@ -85,11 +85,7 @@ def read_of_wrapped(wrapper: Any, inner: Any, name: str) -> Any:
 def show_wrong(value: Any) -> str:
   """Returns what is no `tf.compat.v1.train.Optimizer`, and what to do with it.
 
-  Args:
-    value: The value that a user passed for an optimizer.
-
-  Returns:
-    The end of a message, after "but got".
+  This is the end of a message, after "but got".
   """
   shown = show(value)
   if is_keras(value):
@@ -126,11 +122,7 @@ def is_keras_with_scale(optimizer: Any) -> bool:
 
 
 def advise_for_keras(value: Any) -> str:
-  """Returns what to do with a value that is no optimizer of Keras.
-
-  Returns:
-    A sentence that begins with a space, or nothing.
-  """
+  """Returns what to do with a value that is no optimizer of Keras, or ""."""
   if isinstance(value, str):
     return f" {_NO_NAME} tf.keras.optimizers.Adam(1e-3)."
   if not isinstance(value, tf.compat.v1.train.Optimizer):
@@ -142,10 +134,6 @@ def warn_if_scaling(owner: str, optimizer: Any) -> None:
   """Logs a warning if an optimizer to wrap scales the loss already.
 
   Such programs trained in TensorFlow 1, so this is no error.
-
-  Args:
-    owner: The name of the class that wraps the optimizer.
-    optimizer: The optimizer to wrap.
   """
   for each in walk(optimizer):
     if _is_scaling(each):
@@ -207,9 +195,6 @@ def check_passes(optimizer: Any) -> None:
 
   Between its exchanges, Horovod returns the gradients of the rank alone. So
   each rank would check and apply its own gradients.
-
-  Args:
-    optimizer: The optimizer that a loss scale is to wrap.
 
   Raises:
     ValueError: An optimizer of Horovod has backward_passes_per_step above 1.

@@ -33,9 +33,6 @@ def read(grads_and_vars: Iterable[Any]) -> tuple[Any, ...]:
 
   A gradient that other replicas have and this one lacks is zero.
 
-  Args:
-    grads_and_vars: The pairs that `apply_gradients` got.
-
   Raises:
     ValueError: In a cross-replica context; or `grads_and_vars` is an iterator
       that was read before.
@@ -64,31 +61,20 @@ def fill(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
 
   A loss that does not depend on a variable has the gradient None. If that is so
   on some replicas alone, the gradient of these replicas is 0: a sum over
-  replicas needs a summand of each.
-
-  Args:
-    grads_and_vars: The (gradient, variable) pairs of this replica.
-
-  Returns:
-    The pairs. A gradient that is None on all replicas stays None.
+  replicas needs a summand of each. A gradient that is None on all stays None.
   """
   pairs = tuple(grads_and_vars)
+
+  def find_kinds(strategy: tf.distribute.Strategy, grads: Any) -> Any:
+    return [_find_kind(strategy.experimental_local_results(x)) for x in grads]
+
   kinds = tf.distribute.get_replica_context().merge_call(
-    _find_kinds, args=([grad for grad, _ in pairs],)
+    find_kinds, args=([grad for grad, _ in pairs],)
   )
   return tuple(
     (_make_zeros(kind, var), var) if grad is None and kind else (grad, var)
     for kind, (grad, var) in zip(kinds, pairs)
   )
-
-
-def _find_kinds(
-  strategy: tf.distribute.Strategy, grads: Sequence[Any]
-) -> list[_Kind | None]:
-  """Returns a kind for each gradient that only some replicas have, or None."""
-  return [
-    _find_kind(strategy.experimental_local_results(grad)) for grad in grads
-  ]
 
 
 def _find_kind(grads: Sequence[Any]) -> _Kind | None:
@@ -160,8 +146,5 @@ def has_ref_variable(variables: Iterable[Any]) -> bool:
 
   The dtype of a reference variable differs from its base dtype.
   """
-  for variable in variables:
-    dtype = getattr(variable, "dtype", None)
-    if isinstance(dtype, tf.DType) and dtype.base_dtype != dtype:
-      return True
-  return False
+  dtypes = [getattr(variable, "dtype", None) for variable in variables]
+  return any(isinstance(x, tf.DType) and x.base_dtype != x for x in dtypes)

@@ -32,10 +32,7 @@ class Assignment(NamedTuple):
 
 
 def plan(values: Iterable[tuple[Any, np.ndarray]]) -> list[Assignment]:
-  """Returns the assignments of values to variables.
-
-  Args:
-    values: Pairs of a variable and its new value.
+  """Returns the assignments for pairs of a variable and its new value.
 
   Raises:
     ValueError: The op that initializes a variable takes no value.
@@ -67,14 +64,10 @@ def run(session: tf.compat.v1.Session, assignments: list[Assignment]) -> None:
 def try_to_initialize(
   session: tf.compat.v1.Session, variables: list[Any], others: list[Any]
 ) -> None:
-  """Computes initial values, and assigns none.
+  """Computes initial values of variables, and assigns none.
 
-  Those made of variables that are yet to get values are not computed.
-
-  Args:
-    session: The session.
-    variables: The variables that are to be initialized.
-    others: Further variables that are yet to get values.
+  Those made of variables that are yet to get values, such as the others, are
+  not computed.
 
   Raises:
     ValueError: An initial value cannot be computed.
@@ -121,7 +114,6 @@ def _list_components(variable: Any) -> list[Any]:
 
 
 def _find_input(variable: Any) -> tf.Tensor:
-  """Returns the tensor that a variable is initialized with."""
   inputs = variable.initializer.inputs
   if len(inputs) < 2:
     raise ValueError(

@@ -39,13 +39,7 @@ def use_keras_2() -> None:
 
 
 def make_environment(keras: int) -> dict[str, str]:
-  """Returns environment variables with which TensorFlow has a certain Keras.
-
-  Args:
-    keras: 2 or 3.
-
-  Returns:
-    The variables to set before TensorFlow is imported.
+  """Returns the environment variables by which TensorFlow has Keras 2 or 3.
 
   Raises:
     ImportError: That Keras is not installed for this TensorFlow.
@@ -78,10 +72,8 @@ def is_keras_3(package: str = "tensorflow") -> bool:
   """Returns whether the Keras of a package is Keras 3. Loads that Keras.
 
   Args:
-    package: 'tensorflow' for `tf.keras`, else 'keras' or 'tf_keras'.
-
-  Returns:
-    Whether it is Keras 3; False if the package has no Keras.
+    package: 'tensorflow' for `tf.keras`, else 'keras' or 'tf_keras'; it may
+      have no Keras.
   """
   try:
     module = importlib.import_module(package)

@@ -27,12 +27,8 @@ def show(value: Any, words: Iterable[str] = ()) -> str:
   """Returns a wrong value as Python writes it, and a question if one helps.
 
   The question is in brackets. It is asked of a word that is nearly one of
-  `words`, of a class or a function where an object is due, and of a number in
-  quotes.
-
-  Args:
-    value: The value that a user passed.
-    words: The words that are allowed.
+  `words`, which are allowed, of a class or a function where an object is due,
+  and of a number in quotes.
   """
   text = repr(value)
   if len(text) > _LONGEST:
@@ -48,12 +44,7 @@ def is_called(value: Any) -> bool:
 
 
 def suggest(value: Any, words: Iterable[str] = ()) -> str:
-  """Returns a question in brackets about a wrong word, or nothing.
-
-  Args:
-    value: The value that a user passed.
-    words: The words that are allowed.
-  """
+  """Returns a question in brackets about a wrong word, or nothing."""
   if not isinstance(value, str):
     return ""
   near = find_close(value, words)
@@ -76,5 +67,4 @@ def find_close(word: str, words: Iterable[str]) -> str | None:
 
 
 def _simplify(word: str) -> str:
-  """Returns a word without what people mix up."""
   return word.strip().lower().replace("-", "_")

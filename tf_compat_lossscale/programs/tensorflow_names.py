@@ -131,15 +131,7 @@ def _read_renamed() -> frozenset[str]:
 
 @functools.lru_cache(None)
 def _read_module(namespace: str, module: str) -> frozenset[str]:
-  """Returns the names in a module of one of TensorFlow's namespaces.
-
-  Args:
-    namespace: The folder of the namespace: "" or "compat/v1".
-    module: The module's name below that namespace; "" for the namespace itself.
-
-  Returns:
-    The names; none if there is no such module.
-  """
+  """Returns the names in a module below a namespace; none if there is none."""
   folder = os.path.join("_api/v2", namespace, *module.split("."))
   text = _read(os.path.join(folder, "__init__.py"))
   found = re.findall(
@@ -172,12 +164,8 @@ def may_have(module: str, name: str) -> bool:
 
 @functools.lru_cache(256)
 def _read(path: str) -> str:
-  """Returns the text of a file; "" if there is no such file.
-
-  Args:
-    path: A full path, or one in TensorFlow's folder.
-  """
-  folder = installation.find_tensorflow()
+  """Returns the text of a file, found from TensorFlow's folder, or ""."""
+  folder = installation.find_folder("tensorflow")
   if folder is None:
     return ""
   try:

@@ -158,17 +158,8 @@ def _build_v1_cond(
   """Builds a v1 cond, also if control flow v2 is enabled.
 
   `tf.compat.v1.disable_control_flow_v2` would make `tf.cond` build v1 conds,
-  but in all threads of the process.
-
-  Args:
-    predicate: A bool scalar.
-    true_fn: Creates the op that runs if the predicate is True.
-    false_fn: Creates the op that runs if the predicate is False.
-    named: Whether the ops of the branches are in the cond's name scope, rather
-      than in the scope around the cond.
-
-  Returns:
-    A tensor that depends on the op that runs.
+  but in all threads of the process. The parameters are those of `cond`; the
+  result is a tensor that depends on the op that runs.
   """
   if _CondContext is None:
     raise RuntimeError(
@@ -237,10 +228,8 @@ def _share_switches(context: Any) -> None:
   `_external_values` are private. In a release without these tables, or with
   another use of them, all ops get TensorFlow's Switches. A public cond that
   gates whole branches would replace this function.
-
-  Args:
-    context: The branch's CondContext; None in a branch that is a function.
   """
+  # Of the branch's CondContext; a branch that is a function has none.
   known = getattr(context, "_values", None)
   switched = getattr(context, "_external_values", None)
   if known is None or switched is None:
@@ -271,7 +260,6 @@ def _share_switches(context: Any) -> None:
 
 
 def _find_learning_rate(op: tf.Operation) -> int | None:
-  """Returns which input of a fused optimizer op is its learning rate."""
   if _FUSED_APPLY.fullmatch(op.type):
     for i, argument in enumerate(op.op_def.input_arg):
       if argument.name in _LEARNING_RATES:

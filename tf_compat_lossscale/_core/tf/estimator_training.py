@@ -86,11 +86,7 @@ def train_and_evaluate(
 ) -> None:
   """Trains and evaluates as the task that the coordinator gives this process.
 
-  Args:
-    estimator: The Estimator.
-    train_spec: Its TrainSpec.
-    eval_spec: Its EvalSpec.
-    executor_cls: The class of tensorflow_estimator that evaluates repeatedly.
+  `executor_cls` is the class of tensorflow_estimator that evaluates repeatedly.
   """
   config = estimator.config
 
@@ -120,38 +116,22 @@ def train_and_evaluate(
 
 
 def estimator_train(*args: Any) -> NoReturn:
-  """Refuses `Estimator.train` in a cluster.
+  """Refuses `Estimator.train` and `Estimator.evaluate` in a cluster.
 
   Raises:
     ValueError: Always.
   """
-  raise _make_refusal("Estimator.train")
-
-
-def estimator_evaluate(*args: Any) -> NoReturn:
-  """Refuses `Estimator.evaluate` in a cluster.
-
-  Raises:
-    ValueError: Always.
-  """
-  raise _make_refusal("Estimator.evaluate")
-
-
-def _make_refusal(method: str) -> ValueError:
-  return ValueError(
-    f"{method} does not work on the workers of a cluster: use "
-    "train_and_evaluate"
+  raise ValueError(
+    "Estimator.train and Estimator.evaluate do not work on the workers of a "
+    "cluster: use train_and_evaluate"
   )
 
 
-def _copy_for_worker(estimator: Any, kind: str, strategy: Any) -> Any:
-  """Returns a copy of an Estimator for the current worker.
+estimator_evaluate = estimator_train
 
-  Args:
-    estimator: The Estimator.
-    kind: "train" or "eval".
-    strategy: The worker's strategy for that.
-  """
+
+def _copy_for_worker(estimator: Any, kind: str, strategy: Any) -> Any:
+  """Returns an Estimator for the current worker to "train" or "eval" by."""
   local = copy.deepcopy(estimator)
   context = distribute_coordinator_context.get_current_worker_context()
   setattr(local._config, f"_{kind}_distribute", strategy)
@@ -164,7 +144,6 @@ def _copy_for_worker(estimator: Any, kind: str, strategy: Any) -> Any:
 
 
 def _set_task(config: Any, context: Any) -> None:
-  """Sets a RunConfig's task to that of a worker of the coordinator."""
   config._service = None
   config._cluster_spec = context.cluster_spec
   config._task_type = context.task_type

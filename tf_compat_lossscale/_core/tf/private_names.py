@@ -70,28 +70,21 @@ def add_estimator() -> None:
   attributes that this table lists for each package. The table has no public
   name. Without the table, this function raises AttributeError.
   """
-  for table, suffix in _tables():
+  exports = find_private("util", "tf_export")
+  tables = ((exports.API_ATTRS, ""), (exports.API_ATTRS_V1, "_v1"))
+  for table, suffix in tables:
     make = type(table["tensorflow"])
     names = (
       f"_estimator_api_names{suffix}",
       f"_estimator_api_constants{suffix}",
     )
     table.setdefault("estimator", make(*names))
-  vars(_load_exports())["ESTIMATOR_API_NAME"] = "estimator"
+  exports.ESTIMATOR_API_NAME = "estimator"
 
 
 def remove_estimator() -> None:
   """Removes that row again. What is exported already stays as it is."""
-  for table, _ in _tables():
-    table.pop("estimator", None)
-  vars(_load_exports()).pop("ESTIMATOR_API_NAME", None)
-
-
-def _tables() -> tuple[tuple[dict[str, Any], str], ...]:
-  """Returns the tables of TensorFlow 2 and 1, each with its suffix of names."""
-  exports = _load_exports()
-  return ((exports.API_ATTRS, ""), (exports.API_ATTRS_V1, "_v1"))
-
-
-def _load_exports() -> types.ModuleType:
-  return importlib.import_module("tensorflow.python.util.tf_export")
+  exports = find_private("util", "tf_export")
+  exports.API_ATTRS.pop("estimator", None)
+  exports.API_ATTRS_V1.pop("estimator", None)
+  vars(exports).pop("ESTIMATOR_API_NAME", None)

@@ -76,15 +76,8 @@ class WeightsByGraph(Trackable):
 def track(owner: Any, child: Any, name: str) -> None:
   """Makes an object a child of a trackable, by a name in checkpoints.
 
-  It takes the place of another child of that name.
-
-  An attribute of a `tf.Module` is the public way; a `compat.v1` optimizer is
-  no module.
-
-  Args:
-    owner: The trackable that is to have the child.
-    child: A trackable.
-    name: The child's name in checkpoints.
+  It takes the place of another child of that name. An attribute of a
+  `tf.Module` is the public way; a `compat.v1` optimizer is no module.
   """
   owner._track_trackable(child, name, overwrite=True)
 
