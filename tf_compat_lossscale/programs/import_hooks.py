@@ -191,8 +191,8 @@ class _FirstImport(ImportWatcher):
     return sys.modules.pop(name)
 
 
-class _QuietImport(ImportWatcher):
-  """A watcher that drops what TensorFlow's libraries write as they load."""
+class QuietImport(ImportWatcher):
+  """A watcher that drops what TensorFlow writes at its next import."""
 
   def watches(self, name: str) -> bool:
     return name == "tensorflow"
@@ -204,11 +204,6 @@ class _QuietImport(ImportWatcher):
     with stderr.drop():
       importlib.import_module(name)
     return sys.modules.pop(name)
-
-
-def import_quietly() -> None:
-  """Keeps the next import of TensorFlow from writing to standard error."""
-  _QuietImport().start()
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:

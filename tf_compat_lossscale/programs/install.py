@@ -320,7 +320,6 @@ def _take_back() -> InstallReport:
 
 
 def _restore_compile() -> None:
-  """Takes back the patch of `Model.compile`, if `tfl.keras` was loaded."""
   module = sys.modules.get(_KERAS_2)
   if module is not None:
     module.restore_compile()

@@ -344,7 +344,6 @@ def find_signs_of_keras_2(source: sources.SourceFile) -> Iterator[str]:
 
 
 def _is_legacy(name: str) -> bool:
-  """Returns whether TensorFlow had a name that this package has now."""
   return name.startswith("tensorflow.") and bool(legacy_names.find_home(name))
 
 

@@ -247,7 +247,6 @@ def _explain_estimator() -> str | None:
 
 
 def _explain_contrib(path: str, reason: str) -> str:
-  """Returns the error for a name below `tf.contrib`."""
   top = path.partition(".")[0]
   command = find_install_command(top)
   if command:
@@ -264,10 +263,7 @@ def _explain_contrib(path: str, reason: str) -> str:
 
 
 def find_install_command(module: str) -> str:
-  """Returns what installs the package of a module of `tf.contrib`.
-
-  The result is "" if the module needs no package, or the package is there.
-  """
+  """Returns what installs the package of a module of `tf.contrib`, or ""."""
   package = _CONTRIB_PACKAGES.get(module)
   if package is None or importlib.util.find_spec(package) is not None:
     return ""
@@ -296,7 +292,7 @@ def find(
   """
   is_callback = name.endswith("TensorBoard") and _CALLBACK.fullmatch(name)
   package = "tensorboard" if is_callback else name.partition(".")[0]
-  if package in COMPANIONS and is_missing(package):
+  if is_missing(package):
     command = install_commands.make_command(package, release)
     return Absence(package, command=command)
   return _find(name, tensorflow, release)
@@ -341,7 +337,6 @@ def _find_gone(name: str) -> str | None:
 
 
 def _find_in_contrib(path: str) -> Absence:
-  """Returns what `find` says of `tf.contrib.PATH`."""
   if not path:  # The whole of it is imported, or has another name.
     return Absence("tf.contrib", True)
   top, *parts = path.split(".")
@@ -378,7 +373,6 @@ def _has(names: Mapping[str, str], name: str) -> bool:
 
 
 def _find_private(name: str) -> Absence | None:
-  """Does what `find` does, for a name in `tensorflow.python`."""
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
     return Absence(tables.PRIVATE_KERAS, True)
   module, last = name, ""

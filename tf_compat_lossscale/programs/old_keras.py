@@ -130,7 +130,6 @@ class PrivateKeras(import_hooks.ImportWatcher):
     return self._make(name)
 
   def _make(self, name: str) -> types.ModuleType:
-    """Returns what stands for a module of the copy."""
     if name in self._modules:
       return self._modules[name]
     old, new = _find_names(name)
@@ -167,10 +166,7 @@ class PrivateKeras(import_hooks.ImportWatcher):
   ) -> Iterator[Any]:
     """Yields the modules that may have a private module's names, best first.
 
-    Args:
-      name: The private module's name, as of `_make`.
-      old: Its name in the table.
-      new_homes: The names of the modules of Keras 2 that have them today.
+    In the table, the module is called `old`.
     """
     public = _find_public(old)
     if old == f"{_ROOT}.optimizers":  # Its classes may be the legacy ones.

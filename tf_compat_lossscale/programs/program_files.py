@@ -124,7 +124,6 @@ def _read_levels(
   own: Iterable[str],
   errors: list[str],
 ) -> list[Sequence[sources.SourceFile]]:
-  """Reads what the first sources import, and so on, level by level."""
   levels = [first]
   seen = {os.path.abspath(source.path) for source in first}
   for _ in range(_LEVELS):

@@ -109,8 +109,6 @@ class SourceFile:
       Of `from a import b` they are "a" and "a.b", which may be a module, too.
     nodes: Class -> the nodes of the tree. Of `a.b.c`, the whole; the root if it
       is no name.
-    asked: The lines that `which_tensorflow.find_asked_lines` found; None if it
-      was not called.
   """
 
   path: str
@@ -122,7 +120,6 @@ class SourceFile:
   nodes: dict[type, list[Any]] = dataclasses.field(
     default_factory=lambda: collections.defaultdict(list)
   )
-  asked: set[int] | None = None
   _full: dict[ast.AST, str | None] = dataclasses.field(default_factory=dict)
 
   def resolve(self, node: ast.AST | None) -> str | None:
@@ -161,11 +158,7 @@ def read(path: str) -> SourceFile:
 
 
 def read_text(path: str, text: str) -> SourceFile:
-  """Reads the text of a file.
-
-  Args:
-    path: The file, for messages.
-    text: The text.
+  """Reads the text of a file, whose path is for messages.
 
   Raises:
     SourceError: This Python cannot parse the text.
@@ -264,8 +257,6 @@ def _collect(source: SourceFile) -> None:
         found.append((node, root, names))
         if type(root) is not ast.Name:
           nodes.append(root)
-      elif kind is ast.Constant:
-        _collect_text(source, node)
       elif kind in _SCOPES:
         inner = _Scope(node, scope)
         outside, inside = _enter(inner)
@@ -279,15 +270,14 @@ def _collect(source: SourceFile) -> None:
           _bind(source, scope, node)
         nodes += ast.iter_child_nodes(node)
     _collect_expressions(source, scope, found)
+  source.uses += [
+    Use(node.value, node, "text")
+    for node in source.nodes[ast.Constant]
+    if _MODULE_IN_TEXT.fullmatch(_get_text(node) or "")
+  ]
   place = operator.attrgetter("node.lineno", "node.col_offset")
   source.uses.sort(key=place)
   source.unknown.sort(key=operator.attrgetter("lineno", "col_offset"))
-
-
-def _collect_text(source: SourceFile, node: ast.Constant) -> None:
-  text = node.value
-  if isinstance(text, str) and _MODULE_IN_TEXT.fullmatch(text):
-    source.uses.append(Use(text, node, "text"))
 
 
 def _bind(
@@ -390,7 +380,6 @@ def split(node: ast.AST) -> tuple[ast.AST, list[str]]:
 
 
 def _resolve(node: ast.AST, find: _Find) -> str | None:
-  """Returns the full name of an expression, or None."""
   root, names = split(node)
   full = _resolve_root(root, find)
   return full and ".".join([full, *names])
@@ -422,7 +411,6 @@ def _get_text(node: ast.AST) -> str | None:
 
 
 def _explain(path: str, error: Exception) -> SourceError:
-  """Returns the error for a text that is not Python."""
   line = getattr(error, "lineno", None) or 1
   reason = getattr(error, "msg", None) or str(error) or "too deep"
   return SourceError(advise(f"{path}:{line}: cannot be parsed: {reason}"))

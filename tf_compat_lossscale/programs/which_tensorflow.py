@@ -174,18 +174,13 @@ def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
     yield 2, 1, match[0]
 
 
+@functools.lru_cache(64)
 def find_asked_lines(source: sources.SourceFile) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is.
 
   Such code is behind a test for a name or the version of TensorFlow, or in a
   `try` that expects TensorFlow to lack a module or a name.
   """
-  if source.asked is None:
-    source.asked = _find_asked_lines(source)
-  return source.asked
-
-
-def _find_asked_lines(source: sources.SourceFile) -> set[int]:
   asking: set[ast.AST] = {
     use.node
     for use in source.uses

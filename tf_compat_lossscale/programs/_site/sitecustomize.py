@@ -63,7 +63,7 @@ def _start():
       import_hooks.when_imported(name, prepare_library)
     import_hooks.when_imported("tensorflow", prepare)
     if os.environ.get("TF_COMPAT_LOSSSCALE_QUIET") == "1":
-      import_hooks.import_quietly()
+      import_hooks.QuietImport().start()
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401
