@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the arguments that users pass.
 
-Each check of a number returns the number as a Python float or int, or raises a
+Each check returns the value, a number as a Python float or int, or raises a
 ValueError that names the argument and its value. TensorFlow's classes called
 `float()` and `int()`, so old programs pass 2.0 for a period, NumPy scalars and
 eager tensors: these pass. Strings and bools are mistakes, and do not.
@@ -42,17 +42,7 @@ def is_number(value: Any) -> bool:
 def check_scale(name: str, value: Any, at_least_1: bool = True) -> float:
   """Checks a loss scale: at least 1, and finite in float32.
 
-  Args:
-    name: The argument's name, for the message.
-    value: A number.
-    at_least_1: If False, the scale may be any number above 0, as those of Keras
-      may.
-
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: `value` is no number, too small, or not finite in float32.
+  Without `at_least_1`, it may be any number above 0, as those of Keras may.
   """
 
   def fits(number: float) -> bool:
@@ -65,7 +55,7 @@ def check_scale(name: str, value: Any, at_least_1: bool = True) -> float:
 
 
 def check_growth(name: str, value: Any) -> float:
-  """Checks a factor above 1 and finite, in float32, as `check_scale` does."""
+  """Checks a factor above 1 and finite, in float32."""
 
   def fits(number: float) -> bool:
     return _is_finite(number) and bool(np.float32(number) > 1)
@@ -74,21 +64,20 @@ def check_growth(name: str, value: Any) -> float:
 
 
 def check_backoff(name: str, value: Any) -> float:
-  """Checks a factor between 0 and 1, in float32, as `check_scale` does."""
+  """Checks a factor between 0 and 1, in float32."""
   return _check_number(
     name, value, lambda x: bool(0 < np.float32(x) < 1), "between 0 and 1"
   )
 
 
 def check_share(name: str, value: Any) -> float:
-  """Checks a share, a number from 0 to 1, as `check_scale` does."""
+  """Checks a share, a number from 0 to 1."""
   return _check_number(name, value, lambda x: 0 <= x <= 1, "from 0 to 1")
 
 
 def _check_number(
   name: str, value: Any, fits: Callable[[float], bool], words: str
 ) -> float:
-  """Returns a value as a float, or raises a ValueError if it does not fit."""
   number = _to_float(value)
   if number is None or not fits(number):
     raise ValueError(
@@ -98,19 +87,7 @@ def _check_number(
 
 
 def check_steps(name: str, value: Any, at_least: int = 1) -> int:
-  """Checks a number of steps: whole, within int64, and large enough.
-
-  Args:
-    name: The argument's name, for the message.
-    value: A number; 2.0 is as good as 2.
-    at_least: The smallest number that is allowed.
-
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: `value` is no such number.
-  """
+  """Checks a number of steps: whole (2.0 is), within int64, large enough."""
   number = _to_whole(value)
   if number is None or number < at_least:
     raise ValueError(
@@ -121,14 +98,7 @@ def check_steps(name: str, value: Any, at_least: int = 1) -> int:
 
 
 def check_word(name: str, value: Any, allowed: tuple[_Word, ...]) -> _Word:
-  """Checks that an argument is one of some words.
-
-  Returns:
-    The word.
-
-  Raises:
-    ValueError: `value` is no such word.
-  """
+  """Checks that an argument is one of some words."""
   if not isinstance(value, str) or value not in allowed:
     *others, last = map(repr, allowed)
     raise ValueError(

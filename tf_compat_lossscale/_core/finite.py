@@ -147,9 +147,6 @@ def are_each_finite(joined: list[Joined]) -> tf.Tensor:
   This takes few ops for many tensors: all ops in a branch cost, also those of a
   branch that does not run.
 
-  Args:
-    joined: What `join_small` returned.
-
   Returns:
     A bool for each of the tensors that `join_small` got, in their order.
   """

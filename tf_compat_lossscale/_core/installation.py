@@ -10,11 +10,7 @@ import re
 
 
 def find_folder(package: str) -> str | None:
-  """Returns the folder of a package, or None if it is not installed.
-
-  Args:
-    package: A name without a dot. The package is not imported.
-  """
+  """Returns a package's folder, or None if it is not installed."""
   spec = find_spec(package)
   if spec is None or spec.origin is None:
     return None

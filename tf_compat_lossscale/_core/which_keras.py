@@ -101,11 +101,7 @@ def import_keras_3() -> Any:
 
 
 def is_missing(release: tuple[int, ...]) -> bool:
-  """Returns whether Keras 2 is a package that is not installed.
-
-  Args:
-    release: TensorFlow's (major, minor).
-  """
+  """Returns whether Keras 2 is a package, and not installed, for a release."""
   return (
     release >= _releases.WITH_KERAS_3
     and importlib.util.find_spec("tf_keras") is None

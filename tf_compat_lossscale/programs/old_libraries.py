@@ -104,11 +104,7 @@ def split_choices(text: str) -> list[str]:
 
 
 def accept_texts(module: types.ModuleType) -> None:
-  """Makes the parser of flags with choices accept a text.
-
-  Args:
-    module: The module `absl.flags._argument_parser`.
-  """
+  """Makes the parser of flags with choices accept a text."""
   parser = module.EnumParser
   own = parser.__init__
 

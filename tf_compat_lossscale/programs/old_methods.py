@@ -58,12 +58,7 @@ _seeds: list[Any] = []  # The last argument of `tf.random.set_seed`, if any.
 
 
 def list_changes(name: str, module: Any) -> Iterator[_Change]:
-  """Yields (owner, attribute, value) for what a loaded module lacks.
-
-  Args:
-    name: The module's name.
-    module: The module.
-  """
+  """Yields (owner, attribute, value) for what a loaded module lacks."""
   match = _KERAS.fullmatch(name)
   if name == "tensorflow":
     yield from _list_in_tensorflow(module)
@@ -285,11 +280,7 @@ def _copy_options(options: Any) -> Any:
 
 
 def allow_changes(real: types.ModuleType) -> None:
-  """Makes `Dataset.options()` return options that a program may change.
-
-  Args:
-    real: TensorFlow, of either namespace.
-  """
+  """Makes `Dataset.options()` return options that a program may change."""
   dataset = real.compat.v2.data.Dataset
   own = dataset.options
   dataset.options = functools.wraps(own)(lambda self: _copy_options(own(self)))

@@ -40,13 +40,10 @@ class LazyModule(types.ModuleType):
     load: Callable[[str], Any],
     list_names: Callable[[], list[str]],
   ):
-    """Makes a module.
+    """Makes a module; `dir` calls `list_names`.
 
-    Args:
-      name: The module's name.
-      load: Returns the value of a name, or ABSENT if it does not know the name.
-        It may raise an AttributeError that says what to do.
-      list_names: What `dir` calls.
+    `load` returns the value of a name, or ABSENT if it does not know the name,
+    or raises an AttributeError that says what to do.
     """
     super().__init__(name)
     self.__path__: list[str] = []
@@ -198,10 +195,7 @@ def forget() -> None:
 def make_legacy(place: Place, package: str) -> types.ModuleType:
   """Returns the module at a place of the legacy names.
 
-  Args:
-    place: The place.
-    package: The package whose Keras the module's names are for: "tensorflow",
-      "keras" or "tf_keras".
+  Its names are for the Keras of `package`: "tensorflow", "keras" or "tf_keras".
   """
   names = legacy_names.NAMES_IN.get(place, {})
   modules = legacy_names.MODULES_IN.get(place, set())
@@ -224,12 +218,7 @@ def make_legacy(place: Place, package: str) -> types.ModuleType:
 
 
 def load_legacy(home: str, name: str, package: str) -> Any:
-  """Returns the value of a legacy name; imports the module that defines it.
-
-  Args:
-    home: The module, as the table has it.
-    name: The name.
-    package: As for `make_legacy`.
+  """Returns the value of a legacy name; imports its home in this package.
 
   Raises:
     ImportError: The name is of Keras 2, and the package's Keras is Keras 3.

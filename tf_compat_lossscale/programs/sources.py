@@ -262,7 +262,7 @@ def _collect(source: SourceFile) -> None:
         outside, inside = _enter(inner)
         nodes += outside
         waiting.append((inner, inside))
-      else:
+      elif kind is not ast.Constant:
         if kind is ast.Call:
           if getattr(node.func, "id", "") in _QUESTIONS:
             found.append((node, node, []))

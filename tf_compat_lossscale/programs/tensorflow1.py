@@ -200,10 +200,7 @@ def _allow_other_numbers(v1: Any) -> None:
 def set_getattr(module: Any, path: str, tensorflow: int) -> None:
   """Makes a public module of TensorFlow tell the version, and what is missing.
 
-  Args:
-    module: The module, such as `tensorflow.compat.v1.train`.
-    path: Its name below TensorFlow, such as "train".
-    tensorflow: The TensorFlow that the program means.
+  `path` is its name below the TensorFlow that the program means (1 or 2).
   """
   own, listed = vars(module).get("__getattr__"), dir(module)
   versions: dict[str, str] = {}
@@ -241,10 +238,7 @@ def tell_version(real: str) -> str:
   """Returns what the code that asks for TensorFlow's version is told.
 
   Python tells a module's `__getattr__` nothing about who reads the attribute.
-  So the call stack says which module asks.
-
-  Args:
-    real: The version of the TensorFlow that is installed.
+  So the call stack says which module asks. The installed TensorFlow is `real`.
   """
   frame: Any = sys._getframe(1)
   while frame and str(frame.f_globals.get("__name__")) in _BETWEEN:
