@@ -20,29 +20,25 @@ def decide(
   imports `tensorflow.compat.v1`. A file that asks for a name of TensorFlow 2
   alone does not mean TensorFlow 1: another branch of it would run.
   """
-  decisions, votes = {}, list[int | None]()
-  for file in files:
-    facts = file.facts
-    votes.append(facts.vote if tensorflow is None else None)
-    decision = (
-      facts.alone if tensorflow is None else contexts.Meaning(tensorflow)
-    )
-    decisions[file.path] = decision
+  votes = [file.facts.vote for file in files]
   most = 1 if votes.count(1) > votes.count(2) else 2
+  decisions = {}
   for file in files:
-    decision = decisions[file.path]
+    facts, decision = file.facts, file.facts.alone
     if not file.imports_tensorflow:
-      decisions[file.path] = contexts.Meaning(None)
+      decision = contexts.Meaning(None)
+    elif tensorflow is not None:
+      decision = contexts.Meaning(tensorflow)
     elif decision.tensorflow is None:
-      is_ported = file.imports_package and "legacy" not in file.facts.signs
-      decisions[file.path] = contexts.Meaning(
+      is_ported = file.imports_package and "legacy" not in facts.signs
+      decision = contexts.Meaning(
         1 if file.imports_compat_v1 else most,
         stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
       )
-    is_1 = tensorflow is None and decisions[file.path].tensorflow == 1
-    if is_1 and file.facts.guarded:
-      both = f"the other files are of 1, {file.facts.guarded} of 2"
-      decisions[file.path] = contexts.Meaning(2, both=both)
+    if tensorflow is None and decision.tensorflow == 1 and facts.guarded:
+      both = f"the other files are of 1, {facts.guarded} of 2"
+      decision = contexts.Meaning(2, both=both)
+    decisions[file.path] = decision
   return decisions
 
 

@@ -66,11 +66,12 @@ def _make(
   if not edits:
     return file
   try:
-    new = type(document)(document.path, document.replace(edits))
-    source = sources.read_text(document.path, new.text)
+    data = document.replace(edits)
+    new = files.File(type(document)(document.path, data))
+    _ = new.source  # An error if it does not parse.
   except (sources.SourceError, documents.DocumentError):
     return None
-  return files.File(new, source)
+  return new
 
 
 def _make_opening(

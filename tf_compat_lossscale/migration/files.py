@@ -41,7 +41,9 @@ _LOADS_TENSORFLOW = re.compile(r"(tensorflow(_core)?|keras)(\.|$)")
 # A name over several lines, in parentheses, may have comments in it.
 _COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
 # What refers to the syntax tree.
-_OF_TREE = ("absences", "fallback_lines", "legacy", "names", "statements")
+_OF_TREE = (
+  *("absences", "fallback_lines", "legacy", "names", "source", "statements"),
+)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -60,21 +62,17 @@ class File:
   facts: contexts.Facts
   is_kept = True
 
-  def __init__(self, document: documents.Document, source: sources.SourceFile):
+  def __init__(self, document: documents.Document):
     self.path, self.document = document.path, document
-    self._source: sources.SourceFile | None = source
 
-  @property
+  @functools.cached_property
   def source(self) -> sources.SourceFile:
-    """What the reader of sources found."""
-    if self._source is None:
-      self._source = sources.read_text(self.path, self.document.text)
-    return self._source
+    """What the reader of sources found; an error if it is no Python."""
+    return sources.read_text(self.path, self.document.text)
 
   def leave(self) -> None:
     """Drops the syntax tree, unless it is kept: it is read again if asked."""
     if not self.is_kept:
-      self._source = None
       for name in _OF_TREE:
         vars(self).pop(name, None)
 
@@ -271,7 +269,6 @@ class File:
 
   def make(
     self,
-    code: str,
     place: ast.AST | tuple[int, int],
     name: str,
     message: str,
@@ -284,32 +281,26 @@ class File:
 
     Args:
       place: The node, or the offsets of its start and end.
-      code, name, message, state, note, edits, opening: As of a finding.
+      name, message, state, note, edits, opening: As of a finding.
     """
     span = place if isinstance(place, tuple) else self.find_span(place)
-    cell, line, column = self.document.locate(span[0])
-    _, end_line, end_column = self.document.locate(span[1])
     return findings.Finding(
       self.path,
-      line,
-      column,
-      end_line,
-      end_column,
-      code,
+      *self.document.locate(span[0]),
+      *self.document.locate(span[1])[1:],
       " ".join(name.split()),
       message,
       state,
       note,
       tuple(edits),
       tuple(opening),
-      cell,
       span[0],
     )
 
-  def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
+  def replace(self, node: ast.expr, new: str) -> findings.Finding:
     """Returns a finding whose edit writes other text in place of a node."""
     edit = self.make_edit(node, new)
-    return self.make(code, node, ast.unparse(node), new, edits=[edit])
+    return self.make(node, ast.unparse(node), new, edits=[edit])
 
   @functools.cached_property
   def first_import(self) -> int:

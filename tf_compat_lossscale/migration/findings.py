@@ -22,10 +22,10 @@ class Finding(NamedTuple):
   """A place in a source that has to change.
 
   Attributes:
+    cell: The number of the cell of a notebook, counted from 1; None for a file.
     line: The line, counted from 1; of a notebook, the line in its cell.
     column: The column, counted from 1, in characters.
     end_line, end_column: The place after the end.
-    code: The code of the rule, such as "LS101".
     name: What was found, as written.
     message: What to write instead, or what to do.
     state: One of `STATES`.
@@ -34,24 +34,24 @@ class Finding(NamedTuple):
     opening: Lines that the file needs at its start. The choice of Keras 2
       stands before all imports, other lines before the first statement that
       imports TensorFlow or a module of the program, or has such a finding.
-    cell: The number of the cell of a notebook, counted from 1; None for a file.
     offset: The offset in the file's text.
+    code: The code of the rule, such as "LS101", once the rule has yielded it.
   """
 
   path: str
+  cell: int | None
   line: int
   column: int
   end_line: int
   end_column: int
-  code: str
   name: str
   message: str
   state: str
   note: str = ""
   edits: tuple[edits_lib.Edit, ...] = ()
   opening: tuple[str, ...] = ()
-  cell: int | None = None
   offset: int = 0
+  code: str = ""
 
   @property
   def place(self) -> str:

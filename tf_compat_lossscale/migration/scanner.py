@@ -172,12 +172,7 @@ def _check(
   if graph is None:
     return findings_lib.ScanReport(count, errors=tuple(errors))
 
-  arguments = (
-    graph,
-    release,
-    options.tensorflow,
-    options.nvidia_switch,
-  )
+  arguments = graph, release, options.tensorflow, options.nvidia_switch
   call = batch.Batch(files, *arguments)
   found = {}
   for done, file in enumerate(files):
@@ -260,13 +255,17 @@ def _parse_related(
 
   def parse(path: str) -> None:
     nonlocal room
-    file = _parse(read[path], errors)
-    if file is not None:
+    file = files_lib.File(read[path])
+    try:
       batch.learn(file, release)
-      room -= len(file.document.text)
-      file.is_kept = room > 0
-      file.leave()
-      parsed[path] = file
+    except sources.SourceError as error:
+      shown = documents.show_path(path)
+      errors.append(str(error).replace(path, shown, 1))
+      return
+    room -= len(file.document.text)
+    file.is_kept = room > 0
+    file.leave()
+    parsed[path] = file
 
   texts = {path: document.text for path, document in read.items()}
   matter = [path for path, text in texts.items() if _has(text, _MATTERS)]
@@ -289,24 +288,12 @@ def _has(text: str, words: Sequence[str]) -> bool:
   return any(word in text for word in words)
 
 
-def _parse(
-  document: documents.Document, errors: list[str]
-) -> files_lib.File | None:
-  try:
-    source = sources.read_text(document.path, document.text)
-  except sources.SourceError as error:
-    shown = documents.show_path(document.path)
-    errors.append(str(error).replace(document.path, shown, 1))
-    return None
-  return files_lib.File(document, source)
-
-
 def _find(
   file: files_lib.File, options: ScanOptions
 ) -> list[findings_lib.Finding]:
   found: list[findings_lib.Finding] = []
   for rule in rules.select_rules(options.select, options.ignore):
-    found += rule.find(file)
+    found += (each._replace(code=rule.code) for each in rule.find(file))
   found.sort(key=operator.attrgetter("line", "column"))
   if found and found[0].cell:
     found.sort(key=operator.attrgetter("cell"))

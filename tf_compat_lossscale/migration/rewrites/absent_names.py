@@ -48,7 +48,7 @@ def find_removed(file: files.File) -> Iterator[findings.Finding]:
     if name in restored:
       verb = "makes it tf_keras" if name == "keras" else "restores it"
       message = f"tfl.install() {verb}; {start} has to call that"
-      yield file.make("LS301", node, name, message)
+      yield file.make(node, name, message)
 
 
 @rules.rule(
@@ -75,9 +75,7 @@ def find_missing(file: files.File) -> Iterator[findings.Finding]:
   for use, absence in file.absences:
     if not (absence.is_restored or absence.command):
       message = absence.hint or "this TensorFlow has no such name"
-      yield file.make(
-        "LS302", use.node, absence.name, message, findings.BY_HAND
-      )
+      yield file.make(use.node, absence.name, message, findings.BY_HAND)
 
 
 @rules.rule(
@@ -103,7 +101,7 @@ away when the package is installed for the Python that runs `scan`.
 def find_missing_package(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first name that needs each missing package."""
   for name, node, command, note in file.context.packages:
-    yield file.make("LS303", node, name, command, findings.BY_HAND, note)
+    yield file.make(node, name, command, findings.BY_HAND, note)
 
 
 def find_packages(

@@ -48,7 +48,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for node in assignments:
     names = {t.id for t in node.targets if isinstance(t, ast.Name)}
     if tensorflow and _is_call_of_options(node.value) and names & changed:
-      yield file.replace("LS403", node.value, f"{tensorflow}.data.Options()")
+      yield file.replace(node.value, f"{tensorflow}.data.Options()")
 
 
 def _find_changed(target: ast.expr) -> str | None:

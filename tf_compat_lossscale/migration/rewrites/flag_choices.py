@@ -47,4 +47,4 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       if isinstance(value, ast.Constant) and isinstance(value.value, str):
         choices = old_libraries.split_choices(value.value)
         new = "[" + ", ".join(f'"{each}"' for each in choices) + "]"
-        yield file.replace("LS404", value, new)
+        yield file.replace(value, new)

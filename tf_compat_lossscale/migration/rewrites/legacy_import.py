@@ -78,7 +78,7 @@ def _find_in_import(
       target = "tensorflow.compat.v1"
   edit = imports.make_name_edit(file, alias, target, bound)
   message = f"import {use.now}"
-  return file.make("LS102", alias, f"import {use.name}", message, edits=[edit])
+  return file.make(alias, f"import {use.name}", message, edits=[edit])
 
 
 def _find_star(
@@ -88,9 +88,7 @@ def _find_star(
   if place is not None and legacy_names.find_module_home(place):
     message = f"from {use.now} import *"
     edit = imports.make_module_edit(file, node, use.now)
-    yield file.make(
-      "LS102", node, f"from {use.name} import *", message, edits=[edit]
-    )
+    yield file.make(node, f"from {use.name} import *", message, edits=[edit])
     return
   # The module has other names, which stay.
   exported = legacy_names.NAMES_IN.get(place, {}) if place else {}
@@ -99,9 +97,7 @@ def _find_star(
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
   changes = imports.insert_after(file, node, [line])
-  yield file.make(
-    "LS102", node, f"from {use.name} import *", line, edits=changes
-  )
+  yield file.make(node, f"from {use.name} import *", line, edits=changes)
 
 
 def _find_in_import_from(
@@ -122,9 +118,7 @@ def _find_in_import_from(
     package, _, last = use.now.rpartition(".")
     message = f"from {package} import {last}" if package else f"import {last}"
     note = legacy_names.NOTES.get(use.now.partition(".")[2], "")
-    yield file.make(
-      "LS102", alias, alias.name, message, note=note, edits=changes
-    )
+    yield file.make(alias, alias.name, message, note=note, edits=changes)
     changes = []  # They belong together: the first name has them.
 
 

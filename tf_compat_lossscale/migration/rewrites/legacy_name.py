@@ -42,7 +42,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       continue  # The import that binds the name changes.
     if file.is_at(use.node):
       yield file.make(
-        "LS101",
         use.node,
         use.written,
         short,
@@ -52,6 +51,4 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       )
     else:
       reason = "this Python does not tell where the name is in its f-string"
-      yield file.make(
-        "LS101", use.node, use.written, short, findings.BY_HAND, reason
-      )
+      yield file.make(use.node, use.written, short, findings.BY_HAND, reason)

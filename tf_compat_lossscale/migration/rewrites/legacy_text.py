@@ -79,7 +79,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     needs_package = changes and use.form != "text"
     opening = [file.package_import] if needs_package else []
     yield file.make(
-      *("LS103", use.node, use.written, message, state, note), changes, opening
+      use.node, use.written, message, state, note, changes, opening
     )
 
 

@@ -51,7 +51,7 @@ def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
   for node, numpy in _list_members(file, "numpy", replaced):
     home, now = replaced[node.attr]
     new = now if home == "builtins" else f"{numpy}.{now}"
-    yield file.replace("LS401", node, new)
+    yield file.replace(node, new)
   for call in file.source.list_nodes(ast.Call):
     function = call.func
     old = function.attr if isinstance(function, ast.Attribute) else ""
@@ -67,7 +67,9 @@ def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
       new, after = _CALLS[old]
       end, last = file.find_span(function)[1], file.find_span(call)[1]
       yield file.make(
-        *("LS401", function, f".{old}()", f".{new}(){after}"),
+        function,
+        f".{old}()",
+        f".{new}(){after}",
         edits=[
           edits.Edit(end - len(old), end, new),
           *([edits.Edit(last, last, after)] if after else []),
@@ -116,7 +118,7 @@ def find_python_names(file: files.File) -> Iterator[findings.Finding]:
       is_member = is_import or isinstance(use.node, ast.Attribute)
       if use.name == "inspect.getargspec" and is_member:
         name = "getargspec" if is_import else use.written
-        yield file.make("LS402", use.node, name, _HINT, findings.BY_HAND)
+        yield file.make(use.node, name, _HINT, findings.BY_HAND)
   if "collections" not in modules:
     return
   for node, module in _list_members(
@@ -124,7 +126,6 @@ def find_python_names(file: files.File) -> Iterator[findings.Finding]:
   ):
     end = file.find_span(node.value)[1]
     yield file.make(
-      "LS402",
       node,
       ast.unparse(node),
       f"{module}.abc.{node.attr}",
@@ -160,7 +161,7 @@ def _find_in_import(
     changes = [imports.make_module_edit(file, node, "collections.abc")]
   else:
     changes = imports.move_names(file, node, moved, [line])
-  yield file.make("LS402", node, names, line, edits=changes)
+  yield file.make(node, names, line, edits=changes)
 
 
 def _list_members(

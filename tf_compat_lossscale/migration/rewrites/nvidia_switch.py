@@ -82,7 +82,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   else:
     return
   for span, name, note in found:
-    yield file.make("LS205", span, name, message, state, note, edits, opening)
+    yield file.make(span, name, message, state, note, edits, opening)
     edits = []  # The first finding has them.
 
 

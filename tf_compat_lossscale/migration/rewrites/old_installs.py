@@ -48,7 +48,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for offset, line in file.document.magics:
     if match := _OLD.search(line):
       yield file.make(
-        "LS305",
         (offset, offset + len(line)),
         line.strip(),
         "remove the line"

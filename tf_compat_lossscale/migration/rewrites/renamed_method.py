@@ -73,6 +73,4 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       state, message = findings.MIGRATE, f".{new}"
       if name not in _SURE:
         state, note = findings.OFFERED, "if it is a model of Keras"
-    yield file.make(
-      *("LS304", node, f".{name}", message or "", state, note), changes
-    )
+    yield file.make(node, f".{name}", message or "", state, note, changes)

@@ -59,7 +59,6 @@ def find_missing_keras_2(file: files.File) -> Iterator[findings.Finding]:
     return
   call = f"{file.short}.use_keras_2()"
   yield file.make(
-    "LS202",
     file.find_start(),
     "Keras",
     f"{call} before TensorFlow is imported",
@@ -97,7 +96,6 @@ def find_restored(file: files.File) -> Iterator[findings.Finding]:
   listed = f"{', '.join(others)} and {last}" if others else last
   call = f"{file.short}.{needs.install}"
   yield file.make(
-    "LS203",
     file.find_start(),
     names[0],
     f"{call} at the start of the program",
@@ -129,7 +127,6 @@ def find_elsewhere(file: files.File) -> Iterator[findings.Finding]:
   needs = file.context.elsewhere
   if needs is not None:
     yield file.make(
-      "LS206",
       file.find_start(),
       "the start of the program",
       f"add `{'; '.join(_list_calls(needs))}` at the top of the file that "

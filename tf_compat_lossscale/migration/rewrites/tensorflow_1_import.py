@@ -48,10 +48,8 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   both = file.context.decision.both
   if both:
     message = "split the file, or say which it is by --tf1 or --tf2"
-    yield file.make(
-      *("LS201", file.find_start(), "names of both", message),
-      *(findings.BY_HAND, both),
-    )
+    start = file.find_start()
+    yield file.make(start, "names of both", message, findings.BY_HAND, both)
   if file.tensorflow != 1:
     return
   legacy = {id(use.node) for use in file.legacy}
@@ -67,7 +65,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
           found += _find_in_import(file, alias)
     for place, name, message, changes in found:
       note = "this is TensorFlow 1 code"
-      yield file.make("LS201", place, name, message, note=note, edits=changes)
+      yield file.make(place, name, message, note=note, edits=changes)
 
 
 def _find_in_import(file: files.File, alias: ast.alias) -> list[_Found]:

@@ -53,7 +53,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         # The program that imports this file may have turned eager mode on.
         lines = ['if __name__ == "__main__":', f"  {call}"]
       yield file.make(
-        "LS204",
         statement,
         ast.unparse(statement),
         f"{call} after it",
@@ -69,7 +68,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   name = "tensorflow_v1" if taken else "tf"
   lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
   yield file.make(
-    "LS204",
     file.find_start(),
     "the start of the program",
     "; ".join(lines),

@@ -47,16 +47,16 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       new = module if node.level else legacy_names.leave_folders(module)
       if new != module:
         edit = imports.make_module_edit(file, node, new)
-        yield file.make("LS207", node, module, new, edits=[edit])
+        yield file.make(node, module, new, edits=[edit])
       continue
     for alias in node.names:
       new = legacy_names.leave_folders(alias.name)
       if new != alias.name:
         edit = imports.make_name_edit(file, alias, new)
-        yield file.make("LS207", alias, alias.name, new, edits=[edit])
+        yield file.make(alias, alias.name, new, edits=[edit])
   for use in file.source.uses:
     root: ast.AST = use.node
     while isinstance(root, ast.Attribute):
       root = root.value
     if isinstance(root, ast.Name) and root.id == "tensorflow_core":
-      yield file.replace("LS207", root, "tensorflow")
+      yield file.replace(root, "tensorflow")
