@@ -82,7 +82,7 @@ def execute(arguments: argparse.Namespace) -> int:
   reports.warn(report)
   if run.failed or report.errors:
     return 2
-  return 1 if arguments.check and run.files else 0
+  return 1 if arguments.check and run.done else 0
 
 
 class _Run:
@@ -93,7 +93,7 @@ class _Run:
     printer: The printer of standard output.
 
   Attributes:
-    files: The number of files that change.
+    done: The changes that are made or shown.
     failed: Whether a file could not be written.
     is_json: Whether standard output gets a JSON object alone.
     changes: What was done with each file that changes, for JSON.
@@ -102,9 +102,7 @@ class _Run:
   def __init__(self, arguments: argparse.Namespace, printer: terminal.Printer):
     self._arguments = arguments
     self._printer = printer
-    self._edits = 0
-    self._left: list[findings.Finding] = []
-    self.files = 0
+    self.done: list[findings.Change] = []
     self.failed = False
     self.is_json = arguments.format == "json" and not arguments.reportfile
     self.changes: list[dict[str, Any]] = []
@@ -112,27 +110,25 @@ class _Run:
   def take_changes(self, report: findings.ScanReport) -> None:
     """Writes or shows the changes, file by file."""
     for change in report.changes:
-      self._left += change.left
       if change.before == change.after:
         continue
       is_written = self._arguments.write and self._write(change)
       if not self._arguments.write:
-        self._show(change)
+        self.done.append(change)
+        if not self.is_json:
+          self._show(change)
       self.changes.append(
         {"path": change.path, "edits": change.edits, "written": is_written}
       )
 
   def take_text(self, data: bytes, report: findings.ScanReport) -> None:
     """Prints the source of standard input with its edits."""
-    change = next(iter(report.changes), None)
-    if change is not None:
-      self._left += change.left
+    self.done = [each for each in report.changes if each.before != each.after]
     if not self._arguments.check and not self._arguments.diff:
-      self._printer.write_bytes(data if change is None else change.after)
-    elif change is not None and change.before != change.after:
-      self._count(change)
-      if self._arguments.diff:
-        self._print_diff(change)
+      self._printer.write_bytes(self.done[0].after if self.done else data)
+    elif self._arguments.diff:
+      for change in self.done:
+        self._show(change)
 
   def print_rest(self, report: findings.ScanReport) -> None:
     """Prints what is left to do on stderr, and on a terminal a count."""
@@ -140,46 +136,35 @@ class _Run:
     from tf_compat_lossscale.migration import findings
 
     printer = terminal.Printer(sys.stderr)
-    for group in reports.group_findings(self._left):
+    left = [finding for change in report.changes for finding in change.left]
+    for group in reports.group_findings(left):
       printer.print(*reports.format_findings(group, "not made"))
     by_hand = [f for f in report.findings if f.state == findings.BY_HAND]
     for group in reports.group_findings(by_hand):
       printer.print(*reports.format_findings(group))
     # A reader of a pipe who sees nothing must not take that for success.
     is_filter = selection.STANDARD_INPUT in self._arguments.paths
-    is_told = self.files or self.failed or report.findings or report.errors
+    is_told = self.done or self.failed or report.findings or report.errors
     if not is_filter and not is_told:
       reports.write_summary(report, "", printer)
     if is_filter or self.is_json or not self._printer.is_terminal:
       return
     verb = "Rewrote" if self._arguments.write else "Would rewrite"
-    edits = terminal.number(self._edits, "edit")
-    line = f"{verb} {terminal.number(self.files, 'file')}: {edits}"
+    edits = terminal.number(sum(each.edits for each in self.done), "edit")
+    line = f"{verb} {terminal.number(len(self.done), 'file')}: {edits}"
     offered = reports.count_states(report.findings)[findings.OFFERED]
     if offered and not self._arguments.offered:
       line += f", {offered} more offered (--offered)"
-    rest = len(by_hand) + len(self._left)
+    rest = len(by_hand) + len(left)
     self._printer.print((f"{line}, {rest} left to do by hand.", "bold"))
-
-  def _count(self, change: findings.Change) -> None:
-    """Adds a change to the text."""
-    self.files += 1
-    self._edits += change.edits
 
   def _show(self, change: findings.Change) -> None:
     """Names a file that would change, or prints its diff."""
-    self._count(change)
-    if self.is_json:
-      return
     if self._arguments.check and not self._arguments.diff:
       self._printer.print((change.path, "bold"), ": would change")
     else:
-      self._print_diff(change)
-
-  def _print_diff(self, change: findings.Change) -> None:
-    """Prints a change as a diff."""
-    diff = make_diff(change.path, change.before, change.after)
-    self._printer.print_diff(diff)
+      diff = make_diff(change.path, change.before, change.after)
+      self._printer.print_diff(diff)
 
   def _write(self, change: findings.Change) -> bool:
     """Writes a file, prints its name, and returns whether it is written.
@@ -201,7 +186,7 @@ class _Run:
       self.failed = True
       return False
     if is_current:
-      self._count(change)
+      self.done.append(change)
       if not self.is_json:
         self._printer.print((change.path, "bold"), ": rewritten")
     else:

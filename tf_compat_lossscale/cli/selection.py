@@ -15,7 +15,6 @@ from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.migration import findings
-  from tf_compat_lossscale.migration import scanner
 
 STANDARD_INPUT = "-"
 _TARGET = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
@@ -113,9 +112,22 @@ def read(
     Mistake: An argument is wrong, or there is no such file or folder.
   """
   from tf_compat_lossscale.migration import findings
+  from tf_compat_lossscale.migration import rules
   from tf_compat_lossscale.migration import scanner
 
-  options = _read_options(arguments)._replace(edited=edited)
+  lists = {name: _split(getattr(arguments, name)) for name in _LISTS}
+  for name in ("select", "ignore"):
+    try:
+      rules.check_codes(lists[name])
+    except rules.CodeError as error:
+      raise errors.Mistake(f"--{name}: {error}") from None
+  options = scanner.ScanOptions(
+    **lists,
+    tensorflow=arguments.tf,
+    target=arguments.target,
+    nvidia_switch=arguments.nvidia_switch,
+    edited=edited,
+  )
   try:
     if STANDARD_INPUT in arguments.paths:
       name = arguments.stdin_filename or STANDARD_INPUT
@@ -156,29 +168,6 @@ def make_command(arguments: argparse.Namespace) -> str:
   if STANDARD_INPUT not in arguments.paths:
     words.insert(0, "--write")
   return shlex.join(["tf-lossscale", "migrate", *words, *arguments.paths])
-
-
-def _read_options(arguments: argparse.Namespace) -> scanner.ScanOptions:
-  """Returns how to read the sources.
-
-  Raises:
-    Mistake: A code is wrong.
-  """
-  from tf_compat_lossscale.migration import rules
-  from tf_compat_lossscale.migration import scanner
-
-  lists = {name: _split(getattr(arguments, name)) for name in _LISTS}
-  for name in ("select", "ignore"):
-    try:
-      rules.check_codes(lists[name])
-    except rules.CodeError as error:
-      raise errors.Mistake(f"--{name}: {error}") from None
-  return scanner.ScanOptions(
-    **lists,
-    tensorflow=arguments.tf,
-    target=arguments.target,
-    nvidia_switch=arguments.nvidia_switch,
-  )
 
 
 def _split(values: list[str]) -> tuple[str, ...]:

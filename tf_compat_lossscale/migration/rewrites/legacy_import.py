@@ -86,17 +86,15 @@ def _find_star(
 ) -> Iterator[findings.Finding]:
   place = legacy_names.find_place(use.name)
   if place is not None and legacy_names.find_module_home(place):
-    message = f"from {use.now} import *"
-    edit = imports.make_module_edit(file, node, use.now)
-    yield file.make(node, f"from {use.name} import *", message, edits=[edit])
-    return
-  # The module has other names, which stay.
-  exported = legacy_names.NAMES_IN.get(place, {}) if place else {}
-  wanted = sorted(exported)  # Other modules may take them from this one.
-  if {f"{_PACKAGE}.{name}" for name in wanted} <= {*file.source.modules}:
-    return
-  line = f"from {_PACKAGE} import {', '.join(wanted)}"
-  changes = imports.insert_after(file, node, [line])
+    line = f"from {use.now} import *"
+    changes = [imports.make_module_edit(file, node, use.now)]
+  else:  # The module has other names, which stay.
+    exported = legacy_names.NAMES_IN.get(place, {}) if place else {}
+    wanted = sorted(exported)  # Other modules may take them from this one.
+    if {f"{_PACKAGE}.{name}" for name in wanted} <= {*file.source.modules}:
+      return
+    line = f"from {_PACKAGE} import {', '.join(wanted)}"
+    changes = imports.insert_after(file, node, [line])
   yield file.make(node, f"from {use.name} import *", line, edits=changes)
 
 
