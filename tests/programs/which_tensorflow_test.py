@@ -144,6 +144,18 @@ def test_modules_decide_if_the_program_has_no_name(tmp_path, monkeypatch):
   assert program_choices.choose(elsewhere).tensorflow == 1
 
 
+@pytest.mark.parametrize(
+  "start",
+  ["from env import tf", "from env import tf as t", "from env import *"],
+)
+def test_a_module_of_the_program_gives_tensorflow(start, tmp_path):
+  root = start.rpartition(" ")[2].replace("*", "tf")
+  found = choose(tmp_path, f"{start}\n{root}.get_variable('w', [])", env=_TF)
+  assert found.tensorflow == 1
+  found = choose(tmp_path, f"{start}\n{root}.summary.flush()", env=_TF)
+  assert found.decision.signs[0].tensorflow == 2
+
+
 def test_an_installed_library_is_not_the_program(tmp_path, monkeypatch):
   library = tmp_path / "site-packages"
   library.mkdir()

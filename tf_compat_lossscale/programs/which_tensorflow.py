@@ -134,7 +134,7 @@ def find_signs(
   assigned = {use.name for use in source.uses if use.form == "store"}
   uses = [
     use
-    for use in source.uses
+    for use in (*source.uses, *_find_behind_tf(source))
     if use.name.startswith(_TENSORFLOW)
     and use.form not in ("store", "text")
     and use.name not in assigned
@@ -159,6 +159,22 @@ def find_signs(
     for name, use in graph.items():
       written = f"{use.written} without disable_v2_behavior()"
       yield Sign(1, 0, name, written, source.path, use.line)
+
+
+def _find_behind_tf(source: sources.SourceFile) -> Iterator[sources.Use]:
+  """Yields the uses of a `tf` that comes from a module of the program.
+
+  It is TensorFlow in `from lib.env import tf` and `from lib.env import *`.
+  """
+  for use in source.uses:
+    before, found, name = use.name.partition(".tf.")
+    if found and not before.startswith("tensorflow"):
+      yield use._replace(name=_TENSORFLOW + name)
+  has_stars = any(use.form == "star" for use in source.uses)
+  for node in source.unknown if has_stars else ():
+    root, names = sources.split(node)
+    if getattr(root, "id", "") == "tf":
+      yield sources.Use(".".join(["tensorflow", *names]), node, "expression")
 
 
 def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
