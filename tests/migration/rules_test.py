@@ -380,6 +380,15 @@ def test_a_module_that_is_imported_by_its_name_moves():
   )
 
 
+def test_a_question_keeps_its_module_if_its_name_stays():
+  start = "import tensorflow.compat.v1 as tf\n"
+  text = f'{start}has = hasattr(tf.mixed_precision, "experimental")\n'
+  assert edited(text) == text
+  asks = 'hasattr({}, "FixedLossScale")'
+  text = start + asks.format("tf.mixed_precision")
+  assert asks.format("tfl") in edited(text)
+
+
 def test_a_module_by_getattr_is_followed():
   text = "import tensorflow as tf\nx = getattr(tf.train, 'experimental')"
   assert "tfl.LossScale" in edited(f"{text}.LossScale\n")

@@ -33,8 +33,14 @@ from tf_compat_lossscale.migration import rules
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of legacy names in expressions."""
+  # LS103 edits `m` in `hasattr(m, "name")` with the name, or leaves both.
+  asked = {
+    use.node.args[0]
+    for use in file.legacy
+    if use.form in ("getattr", "hasattr")
+  }
   for use in file.legacy:
-    if use.form not in ("expression", "follows"):
+    if use.form not in ("expression", "follows") or use.node in asked:
       continue
     short = file.shorten(use.now)
     note = legacy_names.NOTES.get(use.now.partition(".")[2], "")
