@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import dataclasses
 import os
 import typing
+from typing import Any
 from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
@@ -31,7 +32,7 @@ LAYOUTS = typing.get_args(Layout)
 _OPTIONS = {
   **dict.fromkeys(("set_loss_scale", "reset"), LAYOUTS[:3]),
   **dict.fromkeys(("mapping", "same_order"), LAYOUTS[:4]),
-  **dict.fromkeys(weights.Choice._fields, weights.LAYOUTS),
+  **dict.fromkeys(weights.Selection._fields, weights.LAYOUTS),
 }
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
@@ -99,102 +100,159 @@ def convert(
   Raises:
     CheckpointError: The source cannot be converted. Nothing was written.
   """
+  selection = weights.Selection(masters, averages, include, exclude)
+  _check_layout(
+    to,
+    {
+      "set_loss_scale": set_loss_scale is not None,
+      "reset": reset,
+      "mapping": mapping,
+      "same_order": same_order,
+      **selection._asdict(),
+    },
+  )
+  selection.check()
+  options = _Options(
+    reading.check_path(destination),
+    to,
+    _find_scale(set_loss_scale, reset),
+    pairs.check(mapping),
+    same_order,
+    overwrite,
+    selection,
+  )
+  if options.is_file:
+    writing.check_file(options.path, to, overwrite)
+  else:
+    writing.check_prefix(options.path, overwrite)
+
+  def attempt(checkpoint: Checkpoint) -> Conversion:
+    sources, result = _plan(checkpoint, options)
+    if dry_run:
+      return result
+    advance = progress(result.size) if progress else lambda size: None
+    return _write(checkpoint, options, sources, result, advance)
+
+  return reading.read_consistently(source, attempt)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+  """What the caller of `convert` wants, checked.
+
+  `path` is the destination, and `scale` the new value of every loss scale. The
+  others are called as the arguments.
+  """
+
+  path: str
+  to: str
+  scale: float | None
+  mapping: Mapping[str, Any]
+  same_order: bool
+  overwrite: bool
+  selection: weights.Selection
+
+  @property
+  def is_file(self) -> bool:
+    return self.to in writing.FILES
+
+
+def _check_layout(to: str, given: Mapping[str, Any]) -> None:
+  """Refuses what is no layout, and options that the layout does not have."""
   if to not in LAYOUTS:
     raise CheckpointError(
       f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
       f"{wrong_values.suggest(to, LAYOUTS)}; for objects of another optimizer "
       "or Keras, restore into the live objects and save"
     )
-  choice = weights.Choice(masters, averages, include, exclude)
-  options = {
-    "set_loss_scale": set_loss_scale is not None,
-    "reset": reset,
-    "mapping": mapping,
-    "same_order": same_order,
-    **choice._asdict(),
-  }
-  for name, value in options.items():
+  for name, value in given.items():
     if value and to not in _OPTIONS[name]:
       flag = _FLAGS.get(name, name).replace("_", "-")
       raise CheckpointError(
         f"{name} (--{flag}) is an option of {', '.join(_OPTIONS[name])}, but "
         f"the layout is {to}: leave it out"
       )
-  if masters and averages:
-    raise CheckpointError(
-      "masters and averages exclude each other: both take the place of weights"
-    )
-  for patterns in (include, exclude):
-    if isinstance(patterns, str):
-      raise CheckpointError(
-        f"include and exclude must be lists of patterns, but got {patterns!r}"
-      )
-  if reset and set_loss_scale is not None:
+
+
+def _find_scale(value: float | None, reset: bool) -> float | None:
+  """Returns what loss scales are set to; None if they keep their values."""
+  if reset and value is not None:
     raise CheckpointError("reset and set_loss_scale exclude each other")
-  scale = _INITIAL if reset else set_loss_scale
+  if value is None:
+    return _INITIAL if reset else None
   try:
-    if scale is not None:
-      scale = arguments.check_scale("set_loss_scale", scale)
+    return arguments.check_scale("set_loss_scale", value)
   except ValueError as error:
     raise CheckpointError(str(error)) from None
-  pairs.check(mapping)
-  path = reading.check_path(destination)
-  is_file = to in writing.FILES
-  if is_file:
-    writing.check_file(path, to, overwrite)
+
+
+def _plan(
+  checkpoint: Checkpoint, options: _Options
+) -> tuple[dict[str, Source], Conversion]:
+  """Returns new name -> the source of the tensor, and the result."""
+  found = weights.Weights()
+  changed: Sequence[str] = ()
+  if options.to in weights.LAYOUTS:
+    found = weights.find_weights(checkpoint, options.selection)
+    sources = {
+      name: Source(key, checkpoint.specs[key])
+      for name, key in found.kept.items()
+    }
+    if options.is_file:
+      specs = {name: each.spec for name, each in sources.items()}
+      writing.check_tensors(options.path, options.to, specs)
+  elif options.to == "fp32" and checkpoint.object_graph is not None:
+    raise CheckpointError(
+      f"{checkpoint.prefix}: fp32 takes checkpoints by name, but this one is "
+      "of objects: restore it into the live objects of the float32 program "
+      "by tf_compat_lossscale.checkpoint.restore, and save them"
+    )
   else:
-    writing.check_prefix(path, overwrite)
-
-  def attempt(checkpoint: Checkpoint) -> Conversion:
-    found = weights.Weights()
-    changed: Sequence[str] = ()
-    if to in weights.LAYOUTS:
-      found = weights.find_weights(checkpoint, choice)
-      sources = {
-        name: Source(key, checkpoint.specs[key])
-        for name, key in found.kept.items()
-      }
-      if is_file:
-        specs = {name: each.spec for name, each in sources.items()}
-        writing.check_tensors(path, to, specs)
-    elif to == "fp32" and checkpoint.object_graph is not None:
-      raise CheckpointError(
-        f"{checkpoint.prefix}: fp32 takes checkpoints by name, but this one is "
-        "of objects: restore it into the live objects of the float32 program "
-        "by tf_compat_lossscale.checkpoint.restore, and save them"
-      )
-    else:
-      renamed = Renaming(checkpoint, to, scale, mapping or {}, same_order)
-      sources, changed = renamed.result, renamed.changed
-      found.notes += renamed.notes
-    used = {source.key for source in sources.values()}
-    lost = [n for n in checkpoint.specs if n not in used and n not in sources]
-    result = Conversion(
-      path=path,
-      renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
-      dropped=tuple(found.dropped or lost),
-      added=tuple(
-        n
-        for n, source in sources.items()
-        if not source.key and n not in checkpoint.specs
-      ),
-      changed=tuple(changed),
-      notes=(*checkpoint.notes, *found.notes),
-      reasons=found.dropped,
-      unproven=tuple(found.unproven),
-      sizes={name: spec.size for name, spec in checkpoint.specs.items()},
-      written={name: source.spec for name, source in sources.items()},
+    renamed = Renaming(
+      checkpoint,
+      options.to,
+      options.scale,
+      options.mapping,
+      options.same_order,
     )
-    if dry_run:
-      return result
-    advance = progress(result.size) if progress else lambda size: None
-    if is_file:
-      writing.write_file(path, to, overwrite, checkpoint, sources, advance)
-      return result
-    keeps_names = not (result.renamed or result.added or result.dropped)
-    more = writing.write_checkpoint(
-      path, sources, checkpoint, overwrite, keeps_names, advance
-    )
-    return dataclasses.replace(result, notes=(*result.notes, *more))
+    sources, changed = renamed.result, renamed.changed
+    found.notes += renamed.notes
+  used = {source.key for source in sources.values()}
+  lost = [n for n in checkpoint.specs if n not in used and n not in sources]
+  return sources, Conversion(
+    path=options.path,
+    renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
+    dropped=tuple(found.dropped or lost),
+    added=tuple(
+      n
+      for n, source in sources.items()
+      if not source.key and n not in checkpoint.specs
+    ),
+    changed=tuple(changed),
+    notes=(*checkpoint.notes, *found.notes),
+    reasons=found.dropped,
+    unproven=tuple(found.unproven),
+    sizes={name: spec.size for name, spec in checkpoint.specs.items()},
+    written={name: source.spec for name, source in sources.items()},
+  )
 
-  return reading.read_consistently(source, attempt)
+
+def _write(
+  checkpoint: Checkpoint,
+  options: _Options,
+  sources: Mapping[str, Source],
+  result: Conversion,
+  advance: _Progress,
+) -> Conversion:
+  """Writes the destination; returns the result with what is to be known."""
+  path, overwrite = options.path, options.overwrite
+  if options.is_file:
+    writing.write_file(
+      path, options.to, overwrite, checkpoint, sources, advance
+    )
+    return result
+  keeps_names = not (result.renamed or result.added or result.dropped)
+  more = writing.write_checkpoint(
+    path, sources, checkpoint, overwrite, keeps_names, advance
+  )
+  return dataclasses.replace(result, notes=(*result.notes, *more))

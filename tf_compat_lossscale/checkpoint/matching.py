@@ -26,6 +26,7 @@ is decided on as a whole, by the first rule that applies:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -166,28 +167,15 @@ class _Matching:
   def apply_mapping(self) -> None:
     """Gives places the sources that the caller decided on.
 
-    A mapping of one power decides on the other power of the same Adam, and a
-    mapping of one variable of a loss scale on the rest of the loss scale.
+    A mapping of one variable of a loss scale decides on the rest of it.
     """
-    mapping = dict(self.wishes.mapping)
-    for name, key in self.wishes.mapping.items():
-      if name not in self.places:
-        near = _places.suggest(name, self.places)
-        raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
-      if key is not None and key not in self.sources:
-        near = _places.suggest(key, self.sources)
-        raise ValueError(
-          f"mapping has {key!r}{near} for {name!r}, which is not in the "
-          "checkpoint."
-        )
-      if key and names.is_power(name, self.places[name].spec):
-        other, other_key = map(names.get_other_power, (name, key))
-        if other in self.here and other_key in self.sources:
-          mapping.setdefault(other, other_key)
-    scales = names.find_scales(self.here).known if mapping else []
+    mapping = self.complete_mapping()
+    if not mapping:
+      return
+    scales = names.find_scales(self.here).known
     theirs = {
       name: scale
-      for scale in (names.find_scales(self.there).known if mapping else [])
+      for scale in names.find_scales(self.there).known
       for name in scale.names
     }
     for name, key in mapping.items():
@@ -210,6 +198,25 @@ class _Matching:
         found = {theirs[key] for key in keys if key in theirs}
         only = found.pop() if len(found) == 1 else None
         self.fill_scale(scale, only, _places.MAPPED)
+
+  def complete_mapping(self) -> dict[str, str | None]:
+    """Checks the caller's mapping, and adds the other powers of each Adam."""
+    mapping = dict(self.wishes.mapping)
+    for name, key in self.wishes.mapping.items():
+      if name not in self.places:
+        near = _places.suggest(name, self.places)
+        raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
+      if key is not None and key not in self.sources:
+        near = _places.suggest(key, self.sources)
+        raise ValueError(
+          f"mapping has {key!r}{near} for {name!r}, which is not in the "
+          "checkpoint."
+        )
+      if key and names.is_power(name, self.places[name].spec):
+        other, other_key = map(names.get_other_power, (name, key))
+        if other in self.here and other_key in self.sources:
+          mapping.setdefault(other, other_key)
+    return mapping
 
   def depends_on_optimizers(self, key: str) -> bool:
     """Returns whether a name in the checkpoint depends on the optimizers."""
@@ -255,9 +262,21 @@ class _Matching:
             self.here.pop(name, None)
       for name, scale in mine.items():
         self.fill_scale(scale, others.get(pairs.get(name) or ""), why)
+    left = {name: spec for name, spec in ours.items() if name in self.here}
+    self.pair_likenesses(left, known)
+
+  def pair_likenesses(
+    self, ours: Mapping[str, TensorSpec], known: Collection[str]
+  ) -> None:
+    """Decides on variables that are named like a loss scale's.
+
+    Args:
+      ours: The variables.
+      known: The names of the loss scales in the checkpoint.
+    """
     for name, spec in ours.items():
       if name not in self.here:
-        continue  # It is a loss scale's.
+        continue
       alike = [
         n
         for n, other in self.there.items()

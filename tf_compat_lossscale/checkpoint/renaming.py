@@ -274,17 +274,46 @@ class Renaming:
 
   def rename_created(self) -> None:
     """Gives variables that optimizers make the scopes of the table."""
-    powers = [
+    powers = self.list_powers()
+    groups, loose = self.group_created(powers)
+    for base, members in loose.items():
+      self.rename_loose(base, members, groups)
+    stems = names.group(powers, lambda name: names.split_number(name)[0])
+    for stem, members in groups.items():
+      if set(members) == set(stems.get(stem, ())):
+        for name in members:  # The names are numbered so already.
+          self.add(name, name)
+        continue
+      ordered = names.sort_by_creation(members) if members[1:] else members
+      new_names = [names.add_number(stem, i) for i in range(len(members))]
+      if ordered is None:
+        self.doubt(new_names, sorted(members), {})
+      else:
+        for each, name in zip(new_names, ordered):
+          self.add(each, name)
+
+  def list_powers(self) -> list[str]:
+    """Returns the powers of optimizers that have no new name so far."""
+    return [
       n
       for n in self.left
       if names.is_power(n, self.sources[n].spec)
       and (names.get_other_power(n) in self.sources or _is_in_cond(n))
     ]
+
+  def group_created(
+    self, powers: Collection[str]
+  ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Returns new name without number -> names, and base name -> loose powers.
+
+    Loose are those without a cond and without a scope. Variables whose scope is
+    in doubt are decided on here.
+    """
     conds = {names.split_scope(n)[0] for n in powers if _is_in_cond(n)}
     # A scope of weights that is called `cond` is the model's.
     own = {names.split_scope(w)[0] for _, w in names.find_slots(self.sources)}
-    groups: dict[str, list[str]] = {}  # New name without number -> names.
-    loose: dict[str, list[str]] = {}  # Base name -> powers without a cond.
+    groups: dict[str, list[str]] = {}
+    loose: dict[str, list[str]] = {}
     for name in list(self.left):
       scope, last = names.split_scope(name)
       base = names.split_number(last)[0] if name in powers else last
@@ -304,21 +333,7 @@ class Renaming:
         self.doubt([new + base], [name], {new + base: name})
       elif name in powers:  # Its optimizer has no loss scale.
         groups.setdefault(scope + base, []).append(name)
-    for base, members in loose.items():
-      self.rename_loose(base, members, groups)
-    stems = names.group(powers, lambda name: names.split_number(name)[0])
-    for stem, members in groups.items():
-      if set(members) == set(stems.get(stem, ())):
-        for name in members:  # The names are numbered so already.
-          self.add(name, name)
-        continue
-      ordered = names.sort_by_creation(members) if members[1:] else members
-      new_names = [names.add_number(stem, i) for i in range(len(members))]
-      if ordered is None:
-        self.doubt(new_names, sorted(members), {})
-      else:
-        for each, name in zip(new_names, ordered):
-          self.add(each, name)
+    return groups, loose
 
   def find_scope(self, name: str) -> tuple[str, bool]:
     """Returns the new scope of a variable in a cond, and whether it is sure."""

@@ -89,8 +89,10 @@ def restore(
       of loss scales alone are known: other variables keep their values.
     same_order: Whether the program creates its optimizers in the order of the
       program that saved the checkpoint. Then variables of several optimizers
-      are told apart by the numbers in their names. By name only, and not for
-      eager objects, which do not show the order.
+      are told apart by the numbers in their names. If the checkpoint has fewer
+      loss scales than the program has optimizers, the first optimizers get
+      them, and the others start from their initial values. By name only, and
+      not for eager objects, which do not show the order.
     cast: Whether weights may be of another floating-point dtype in the
       checkpoint, for instance float16 there and float32 here.
     learning_rate: The learning rate with which training goes on, positive, if

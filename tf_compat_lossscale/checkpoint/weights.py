@@ -28,6 +28,7 @@ import fnmatch
 import operator
 from typing import NamedTuple
 
+from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.slot_names import SHORT_SLOTS
 from tf_compat_lossscale._core.slot_names import SLOTS
 from tf_compat_lossscale.checkpoint import names
@@ -48,13 +49,26 @@ _METRICS_OF_KERAS_2 = {"metrics", "layer_metrics"}  # Of the node `keras_api`.
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-class Choice(NamedTuple):
+class Selection(NamedTuple):
   """What is written of a checkpoint, as `convert` takes it."""
 
   masters: bool = False
   averages: bool = False
   include: Sequence[str] = ()
   exclude: Sequence[str] = ()
+
+  def check(self) -> None:
+    """Refuses what no checkpoint can fulfil."""
+    if self.masters and self.averages:
+      raise CheckpointError(
+        "masters and averages exclude each other: both take the place of "
+        "weights"
+      )
+    for patterns in (self.include, self.exclude):
+      if isinstance(patterns, str):
+        raise CheckpointError(
+          f"include and exclude must be lists of patterns, but got {patterns!r}"
+        )
 
 
 @dataclasses.dataclass
@@ -78,7 +92,7 @@ class Weights:
   notes: list[str] = dataclasses.field(default_factory=list)
 
 
-def find_weights(checkpoint: Checkpoint, choice: Choice) -> Weights:
+def find_weights(checkpoint: Checkpoint, selection: Selection) -> Weights:
   """Finds the model's tensors of a checkpoint that are to be written.
 
   Raises:
@@ -89,20 +103,20 @@ def find_weights(checkpoint: Checkpoint, choice: Choice) -> Weights:
   if not found.kept:
     raise CheckpointError(f"{checkpoint.prefix}: it has no tensor of a model")
   try:
-    if choice.masters:
+    if selection.masters:
       _replace(found, found.masters, "float32 masters")
-    elif choice.averages:
-      _replace(found, _choose_averages(found, choice), "averages")
+    elif selection.averages:
+      _replace(found, _choose_averages(found, selection), "averages")
     elif halves := found.masters.keys() & found.kept.keys():
       found.notes.append(
         f"{len(halves)} weights are written in float16; masters (--masters) "
         "writes their float32 masters in their place"
       )
-    _choose(found, choice)
+    _choose(found, selection)
   except CheckpointError as error:
     raise CheckpointError(f"{checkpoint.prefix}: {error}") from None
   plain = sorted(found.kept.keys() - found.averages.keys())
-  if plain and choice.averages:
+  if plain and selection.averages:
     listed = ", ".join(shorten(plain, 5))
     found.notes.append(f"without an average, and written as they are: {listed}")
   return found
@@ -119,13 +133,13 @@ def _replace(found: Weights, others: Mapping[str, str], what: str) -> None:
     found.dropped[weight] = f"replaced by {other}"
 
 
-def _choose_averages(found: Weights, choice: Choice) -> dict[str, str]:
+def _choose_averages(found: Weights, selection: Selection) -> dict[str, str]:
   """Returns weight -> its average; refuses several of one weight."""
   chosen: dict[str, str] = {}
   doubtful: dict[str, list[str]] = {}
   for weight, averages in found.averages.items():
-    left = [a for a in averages if not _matches(a, choice.exclude)]
-    left = [a for a in left if _matches(a, choice.include)] or left
+    left = [a for a in averages if not _matches(a, selection.exclude)]
+    left = [a for a in left if _matches(a, selection.include)] or left
     if len(left) > 1 and weight in found.kept:
       doubtful[weight] = left
     elif left:
@@ -147,11 +161,11 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
   return any(name == p or fnmatch.fnmatchcase(name, p) for p in patterns)
 
 
-def _choose(found: Weights, choice: Choice) -> None:
+def _choose(found: Weights, selection: Selection) -> None:
   """Leaves out what patterns say; refuses those that match nothing."""
   averages = [a for each in found.averages.values() for a in each]
-  known = {*found.kept, *(averages if choice.averages else ())}
-  for pattern in (*choice.include, *choice.exclude):
+  known = {*found.kept, *(averages if selection.averages else ())}
+  for pattern in (*selection.include, *selection.exclude):
     if not any(_matches(name, [pattern]) for name in known):
       others = [name for name in found.dropped if _matches(name, [pattern])]
       why = places.suggest(pattern, found.kept)
@@ -162,11 +176,11 @@ def _choose(found: Weights, choice: Choice) -> None:
         "pattern is that of a shell for the whole name, such as "
         "'bert/encoder/*'"
       )
-  included = [n for n in found.kept if _matches(n, choice.include)]
+  included = [n for n in found.kept if _matches(n, selection.include)]
   left = [
     name
     for name in included or found.kept
-    if not _matches(name, choice.exclude)
+    if not _matches(name, selection.exclude)
   ]
   if not left:
     raise CheckpointError("include and exclude leave no tensor")
@@ -270,22 +284,10 @@ def _is_slot(name: str, weight: str, specs: Mapping[str, TensorSpec]) -> bool:
 
 def _sort_objects(checkpoint: Checkpoint) -> Weights:
   graph, found = checkpoint.objects, Weights()
-  nodes = graph.children
   slots = {slot: weight for (_, weight, _), slot in graph.slots.items()}
-  others: set[int] = set()  # Optimizers, loss scales and metrics.
-  counters: set[int] = set()
-  for number, children in enumerate(nodes):
-    is_optimizer = graph.is_optimizer(number)
-    is_scale = children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
-    if is_optimizer or is_scale:
-      others.add(number)
-    counts = names.STEPS if number and not is_optimizer else _COUNTERS
-    counters |= {children[name] for name in counts & children.keys()}
-    others |= {children[name] for name in _METRICS & children.keys()}
-    api = nodes[children["keras_api"]] if "keras_api" in children else {}
-    others |= {api[name] for name in _METRICS_OF_KERAS_2 & api.keys()}
+  others, counters = _find_others(graph)
   of_model = graph.find_paths(others)
-  taken: dict[str, tuple[str, str]] = {}
+  taken: dict[str, str] = {}  # Key -> the variable's own name.
   for number, node in enumerate(graph.nodes):
     for attribute in node.attributes:
       key = attribute.checkpoint_key
@@ -301,18 +303,44 @@ def _sort_objects(checkpoint: Checkpoint) -> Weights:
       elif number not in of_model:
         found.dropped[key] = "state of an optimizer, a loss scale or a metric"
       elif key.endswith(_SUFFIX):
-        short = key[: -len(_SUFFIX)]
-        taken[key] = (attribute.full_name or short, short)
+        taken[key] = attribute.full_name
       else:
         found.dropped[key] = "state of an object that is no variable"
-  # Keras 3 gives many variables one name: such have the object's path.
-  chosen = {key: full_name for key, (full_name, _) in taken.items()}
-  while len(set(chosen.values())) < len(chosen):
-    uses = Counter(chosen.values())
-    for key, (_, path) in taken.items():
-      if uses[chosen[key]] > 1:
-        chosen[key] = path
-  found.kept.update((name, key) for key, name in chosen.items())
+  found.kept.update(_name_apart(taken))
   for key in checkpoint.specs.keys() - taken.keys() - found.dropped.keys():
     found.dropped[key] = "no object has it"
   return found
+
+
+def _find_others(graph: ObjectGraph) -> tuple[set[int], set[int]]:
+  """Returns the optimizers, loss scales and metrics; and counters of steps."""
+  others: set[int] = set()
+  counters: set[int] = set()
+  for number, children in enumerate(graph.children):
+    is_optimizer = graph.is_optimizer(number)
+    is_scale = children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
+    if is_optimizer or is_scale:
+      others.add(number)
+    counts = names.STEPS if number and not is_optimizer else _COUNTERS
+    counters |= {children[name] for name in counts & children.keys()}
+    others |= {children[name] for name in _METRICS & children.keys()}
+    api = (
+      graph.children[children["keras_api"]] if "keras_api" in children else {}
+    )
+    others |= {api[name] for name in _METRICS_OF_KERAS_2 & api.keys()}
+  return others, counters
+
+
+def _name_apart(taken: Mapping[str, str]) -> dict[str, str]:
+  """Returns name -> key of variables, from key -> the variable's own name.
+
+  Keras 3 gives many variables one name: such have the object's path.
+  """
+  paths = {key: key.removesuffix(_SUFFIX) for key in taken}
+  chosen = {key: name or paths[key] for key, name in taken.items()}
+  while len(set(chosen.values())) < len(chosen):
+    uses = Counter(chosen.values())
+    for key, path in paths.items():
+      if uses[chosen[key]] > 1:
+        chosen[key] = path
+  return {name: key for key, name in chosen.items()}
