@@ -85,13 +85,10 @@ def _lay_out(
   is_inside: Callable[[Any], bool],
   like: Any,
 ) -> _Layout:
-  """Returns what is in an object.
+  """Returns what is in an object of the program, or in a node; or in None.
 
-  Args:
-    item: An object of the program, or the number of a node; or None.
-    list_children: Returns name -> child.
-    is_inside: Returns whether a child may be the optimizer inside a wrapper.
-    like: The object of the program at this place.
+  `is_inside` says whether a child may be the optimizer inside a wrapper, and
+  `like` is the object of the program at this place.
   """
   found = _Layout({}, [], [])
   is_optimizer = _objects.is_optimizer(like)
@@ -119,7 +116,7 @@ def _lay_out(
         weights = {f"{name}/{key}": weight for key, weight in below.items()}
       for path, weight in weights.items():
         key = path.rpartition("/")[2]
-        found.parts[_SCALE + names.MEANINGS.get(key, key)] = weight, way + path
+        found.parts[_SCALE + names.get_meaning(key)] = weight, way + path
       if weights:
         continue
       is_ignored = name in _BASES or base == object_graph.INNER_OPTIMIZER

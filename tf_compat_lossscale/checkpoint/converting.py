@@ -21,6 +21,7 @@ from tf_compat_lossscale.checkpoint import writing
 from tf_compat_lossscale.checkpoint.places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
+from tf_compat_lossscale.checkpoint.renaming import Options
 from tf_compat_lossscale.checkpoint.renaming import Renaming
 from tf_compat_lossscale.checkpoint.report import Conversion
 
@@ -112,49 +113,33 @@ def convert(
     },
   )
   selection.check()
-  options = _Options(
-    reading.check_path(destination),
-    to,
-    _find_scale(set_loss_scale, reset),
-    pairs.check(mapping),
-    same_order,
-    overwrite,
-    selection,
+  options = Options(
+    to, _find_scale(set_loss_scale, reset), pairs.check(mapping), same_order
   )
-  if options.is_file:
-    writing.check_file(options.path, to, overwrite)
+  path = reading.check_path(destination)
+  is_file = to in writing.FILES
+  if is_file:
+    writing.check_file(path, to, overwrite)
   else:
-    writing.check_prefix(options.path, overwrite)
+    writing.check_prefix(path, overwrite)
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
-    sources, result = _plan(checkpoint, options)
+    sources, result = _plan(checkpoint, path, options, selection)
+    if is_file:
+      writing.check_tensors(path, to, result.written)
     if dry_run:
       return result
     advance = progress(result.size) if progress else lambda size: None
-    return _write(checkpoint, options, sources, result, advance)
+    if is_file:
+      writing.write_file(path, to, overwrite, checkpoint, sources, advance)
+      return result
+    keeps_names = not (result.renamed or result.added or result.dropped)
+    more = writing.write_checkpoint(
+      path, sources, checkpoint, overwrite, keeps_names, advance
+    )
+    return dataclasses.replace(result, notes=(*result.notes, *more))
 
   return reading.read_consistently(source, attempt)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Options:
-  """What the caller of `convert` wants, checked.
-
-  `path` is the destination, and `scale` the new value of every loss scale. The
-  others are called as the arguments.
-  """
-
-  path: str
-  to: str
-  scale: float | None
-  mapping: Mapping[str, Any]
-  same_order: bool
-  overwrite: bool
-  selection: weights.Selection
-
-  @property
-  def is_file(self) -> bool:
-    return self.to in writing.FILES
 
 
 def _check_layout(to: str, given: Mapping[str, Any]) -> None:
@@ -187,20 +172,20 @@ def _find_scale(value: float | None, reset: bool) -> float | None:
 
 
 def _plan(
-  checkpoint: Checkpoint, options: _Options
+  checkpoint: Checkpoint,
+  path: str,
+  options: Options,
+  selection: weights.Selection,
 ) -> tuple[dict[str, Source], Conversion]:
   """Returns new name -> the source of the tensor, and the result."""
   found = weights.Weights()
   changed: Sequence[str] = ()
   if options.to in weights.LAYOUTS:
-    found = weights.find_weights(checkpoint, options.selection)
+    found = weights.find_weights(checkpoint, selection)
     sources = {
       name: Source(key, checkpoint.specs[key])
       for name, key in found.kept.items()
     }
-    if options.is_file:
-      specs = {name: each.spec for name, each in sources.items()}
-      writing.check_tensors(options.path, options.to, specs)
   elif options.to == "fp32" and checkpoint.object_graph is not None:
     raise CheckpointError(
       f"{checkpoint.prefix}: fp32 takes checkpoints by name, but this one is "
@@ -208,19 +193,13 @@ def _plan(
       "by tf_compat_lossscale.checkpoint.restore, and save them"
     )
   else:
-    renamed = Renaming(
-      checkpoint,
-      options.to,
-      options.scale,
-      options.mapping,
-      options.same_order,
-    )
+    renamed = Renaming(checkpoint, options)
     sources, changed = renamed.result, renamed.changed
     found.notes += renamed.notes
   used = {source.key for source in sources.values()}
   lost = [n for n in checkpoint.specs if n not in used and n not in sources]
   return sources, Conversion(
-    path=options.path,
+    path=path,
     renamed={n: s.key for n, s in sources.items() if s.key not in ("", n)},
     dropped=tuple(found.dropped or lost),
     added=tuple(
@@ -235,24 +214,3 @@ def _plan(
     sizes={name: spec.size for name, spec in checkpoint.specs.items()},
     written={name: source.spec for name, source in sources.items()},
   )
-
-
-def _write(
-  checkpoint: Checkpoint,
-  options: _Options,
-  sources: Mapping[str, Source],
-  result: Conversion,
-  advance: _Progress,
-) -> Conversion:
-  """Writes the destination; returns the result with what is to be known."""
-  path, overwrite = options.path, options.overwrite
-  if options.is_file:
-    writing.write_file(
-      path, options.to, overwrite, checkpoint, sources, advance
-    )
-    return result
-  keeps_names = not (result.renamed or result.added or result.dropped)
-  more = writing.write_checkpoint(
-    path, sources, checkpoint, overwrite, keeps_names, advance
-  )
-  return dataclasses.replace(result, notes=(*result.notes, *more))

@@ -227,7 +227,7 @@ def _describe_names(checkpoint: Checkpoint) -> dict[str, Any]:
   specs = checkpoint.specs
   scales = names.find_scales(specs)
   found = [
-    [name for name in (*scale.names, *scale.counts) if name in specs]
+    [name for name in scale.all if name in specs]
     for scale in (*scales.known, *scales.likely)
   ]
   steps = [
@@ -282,13 +282,9 @@ def _note_likenesses(
 
 
 def _make_state(values: Mapping[str, Any]) -> LossScaleState:
-  """Returns a loss scale's state.
-
-  Args:
-    values: Name or path of a variable -> its value; the loss scale first.
-  """
+  """Returns the state of a loss scale, whose own value comes first."""
   bases = map(names.get_base, values)
-  found = dict(zip((names.MEANINGS.get(b, b) for b in bases), values.values()))
+  found = dict(zip((names.get_meaning(b) for b in bases), values.values()))
   return LossScaleState(
     float(next(iter(values.values()))),
     found.get("good"),

@@ -254,11 +254,7 @@ class _EagerRestore:
     return self._fill_scale(scale)
 
   def _fill_scale(self, ours: list[Place]) -> list[Undecided]:
-    """Gives Keras 3's loss scale what the checkpoint's only one has.
-
-    Args:
-      ours: The places of the scale and of its counter; [] if there is none.
-    """
+    """Gives Keras 3's loss scale the values of the only one there."""
     found = names.find_scales(self._checkpoint.specs)
     theirs = [scale.names for scale in found.known]
     left = [place for place in ours if self._get_mapped(place) == ""]

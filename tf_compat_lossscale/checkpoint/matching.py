@@ -61,19 +61,16 @@ def match(
 ) -> None:
   """Finds the source of every place's value, and checks powers of Adam.
 
+  Places that are decided on keep what they have.
+
   Args:
     checkpoint: The checkpoint.
-    places: The places; those that are decided on keep what they have.
+    places: The places.
     sources: Name in the checkpoint -> the tensor.
     wishes: What the caller decided.
     others: Places that are not to be filled, but may have the better claim to
       a tensor.
     order: The names of all places in the order of creation, if it is known.
-
-  Raises:
-    CheckpointError: The checkpoint has nothing for a place, or a tensor of
-      another dtype or shape, or several candidates.
-    ValueError: The mapping has a name that does not exist.
   """
   matching = _Matching(places, sources, wishes, others, order)
   matching.run(checkpoint.prefix)
@@ -191,7 +188,7 @@ class _Matching:
         )
     for scale in scales:
       if mapping.get(scale.names[0], "") is None:
-        for name in _get_parts(scale).values():
+        for name in scale.parts.values():
           self.initialize(name, _places.TO_NONE)
       elif not mapping.keys().isdisjoint(scale.names):
         keys = (mapping.get(name) or "" for name in scale.names)
@@ -268,12 +265,7 @@ class _Matching:
   def pair_likenesses(
     self, ours: Mapping[str, TensorSpec], known: Collection[str]
   ) -> None:
-    """Decides on variables that are named like a loss scale's.
-
-    Args:
-      ours: The variables.
-      known: The names of the loss scales in the checkpoint.
-    """
+    """Decides on variables that are named like the known loss scales'."""
     for name, spec in ours.items():
       if name not in self.here:
         continue
@@ -294,14 +286,10 @@ class _Matching:
   ) -> None:
     """Gives a loss scale the values of another, perhaps of another API.
 
-    Args:
-      scale: The loss scale of the program.
-      source: The one of the checkpoint; None if it has no whole one. Then what
-        it has by equal names is restored.
-      why: How the source was found, if not by its names.
+    If the checkpoint has no whole one, what it has by equal names is restored.
     """
-    parts = _get_parts(source) if source else {}
-    ours = _get_parts(scale).items()
+    parts = source.parts if source else {}
+    ours = scale.parts.items()
     is_own = source is None or source.names[0] == scale.names[0]
     equal = {
       n for _, n in ours if is_own and self.there.get(n) == self.here.get(n)
@@ -350,20 +338,16 @@ class _Matching:
   ) -> tuple[dict[str, str] | None, str]:
     """Pairs the only candidate with the only place, in each scope.
 
-    Args:
-      ours: The places.
-      theirs: The candidates.
-      may_lose_scope: Whether a variable may be in its scope on one side, and in
-        the root scope on the other. Then all scopes must fit, as far as the
-        root scope is among them.
-      what: What the places are called.
+    A variable of which the scope may be lost is in its scope on one side, and
+    may be in the root scope on the other. Then all scopes must fit, as far as
+    the root scope is among them. Otherwise, places without a candidate in their
+    scope are left out.
 
     Returns:
-      Place -> candidate, and the reason; None if names do not tell. If scopes
-      cannot be lost, places without a candidate in their scope are left out.
+      Place -> candidate, and the reason; None if names do not tell.
     """
     places = names.group(ours, self.get_scope)
-    candidates = names.group(theirs, _get_scope)
+    candidates = names.group(theirs, names.get_scope)
     lone = places.keys() - candidates.keys()
     left = candidates.keys() - places.keys()
     pairs = {}
@@ -391,7 +375,7 @@ class _Matching:
 
   def get_scope(self, name: str) -> str:
     """Returns a place's scope; what is no scope in TensorFlow if unknown."""
-    return _get_scope(name) if self.has_scope(name) else f"of {name}"
+    return names.get_scope(name) if self.has_scope(name) else f"of {name}"
 
   def choose_alone(self, ours: list[str], theirs: list[str]) -> None:
     """Chooses among variables to which no others belong."""
@@ -409,9 +393,7 @@ class _Matching:
   ) -> dict[str, str | None]:
     """Chooses among several candidates, if the caller says `same_order`.
 
-    Args:
-      ours: Variable -> itself, and the variables that belong to it.
-      theirs: The same of the candidates.
+    Both sides have the variables that belong to a variable, and itself.
 
     Returns:
       Variable -> candidate, or None if the checkpoint has fewer; {} if the
@@ -428,7 +410,7 @@ class _Matching:
     if pairs and is_told:
       return pairs
     places = names.group(ours, self.get_scope)
-    for scope, alike in names.group(theirs, _get_scope).items():
+    for scope, alike in names.group(theirs, names.get_scope).items():
       if (
         not (ordered and others)
         and len(alike) == len(places.get(scope, ())) == 1
@@ -495,15 +477,6 @@ class _Matching:
           self.miss(name)
 
 
-def _get_parts(scale: ScaleNames) -> dict[str, str]:
-  """Returns what each variable of a loss scale means -> its name."""
-  bases = (*names.SCALE_TENSORS[scale.api], *names.COUNTS)
-  return {
-    names.MEANINGS.get(base, base): name
-    for base, name in zip(bases, (*scale.names, *scale.counts))
-  }
-
-
 def _group_scalars(
   tensors: Mapping[str, TensorSpec],
 ) -> dict[tuple[str, str], list[str]]:
@@ -512,8 +485,3 @@ def _group_scalars(
     (name for name, spec in tensors.items() if not spec.shape),
     lambda name: (names.get_base(name), tensors[name].dtype),
   )
-
-
-def _get_scope(name: str) -> str:
-  """Returns the scope of a variable, without conds."""
-  return names.split_scope(names.remove_conds(name))[0]

@@ -110,6 +110,16 @@ class ScaleNames(NamedTuple):
   names: tuple[str, ...]
   counts: tuple[str, ...] = ()
 
+  @property
+  def all(self) -> tuple[str, ...]:
+    return (*self.names, *self.counts)
+
+  @property
+  def parts(self) -> dict[str, str]:
+    """What each variable means in any API -> its name."""
+    bases = (*SCALE_TENSORS[self.api], *COUNTS[: len(self.counts)])
+    return {get_meaning(b): name for b, name in zip(bases, self.all)}
+
 
 class FoundScales(NamedTuple):
   """The loss scales among variables.
@@ -132,6 +142,11 @@ class FoundScales(NamedTuple):
   likely: list[ScaleNames]
 
 
+def get_meaning(base: str) -> str:
+  """Returns what a loss scale's variable means: equal in all APIs."""
+  return MEANINGS.get(base, base)
+
+
 def group(
   items: Iterable[_T], get_key: Callable[[_T], _K]
 ) -> dict[_K, list[_T]]:
@@ -146,9 +161,6 @@ def list_keys(checkpoint: Checkpoint) -> dict[str, str]:
   """Returns the variables of any checkpoint by name: name -> key.
 
   In an object-based checkpoint, the object graph has the names.
-
-  Raises:
-    CheckpointError: Two variables have one name.
   """
   graph = checkpoint.object_graph
   if graph is None:
@@ -218,13 +230,15 @@ def has_cond(name: str) -> bool:
   return any(map(_is_cond, name.split("/")[:-1]))
 
 
+def get_scope(name: str) -> str:
+  """Returns the scope of a variable, without conds."""
+  return split_scope(remove_conds(name))[0]
+
+
 def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
   """Returns whether a variable is called like a power of Adam or AdaMax.
 
-  Args:
-    name: The variable's name.
-    tensor: The variable's dtype and shape, if known: a power is a
-      floating-point scalar.
+  If dtype and shape are known: a power is a floating-point scalar.
   """
   if tensor is not None and (tensor.shape or tensor.dtype in INTEGERS):
     return False
@@ -260,9 +274,6 @@ def find_scales(tensors: Mapping[str, TensorSpec]) -> FoundScales:
   a name, and the names do not show which:
 
       s/current_loss_scale, s/good_steps, s/good_steps_1  ->  all unclear
-
-  Args:
-    tensors: Name -> dtype and shape.
   """
   # (scope, API) -> base name -> the variables, in the order of their numbers.
   found: dict[tuple[str, str], dict[str, list[str]]] = {}
@@ -324,18 +335,16 @@ def get_number(name: str) -> int:
 def sort_by_creation(
   names: Iterable[str], mixed: bool = False
 ) -> list[str] | None:
-  """Sorts variables of one kind in the order of their creation.
+  """Sorts variables whose names are equal but for scopes and numbers.
 
-  Args:
-    names: Names that are equal but for scopes and numbers.
-    mixed: Whether to take what was made in conds for the first.
+  If they are `mixed`, what was made in conds was made first.
 
   Returns:
-    The sorted names; None if they do not tell the order. Numbers do so within
-    one scope, if all variables were made in conds, or none was.
+    The names in the order of creation; None if they do not tell it. Numbers
+    do so within one scope, if all variables were made in conds, or none was.
   """
   listed = list(names)
-  scopes = {split_scope(remove_conds(name))[0] for name in listed}
+  scopes = set(map(get_scope, listed))
   conds = [split_cond(name)[1] for name in listed]
   keys = [
     (cond is None, cond or 0, get_number(name))

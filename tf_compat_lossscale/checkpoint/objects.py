@@ -25,11 +25,7 @@ is_variable = optimizer_states.is_variable
 
 
 def walk(objects: Any) -> list[tuple[str, Any]]:
-  """Returns objects and all objects below them, each once, with their paths.
-
-  Raises:
-    ValueError: The objects have no variables now.
-  """
+  """Returns objects and all objects below them, each once, with their paths."""
   root, attached = find_root(objects)
   queue = [("", root)]  # With the objects, so that no `id` is used again.
   found: dict[int, tuple[str, Any]] = {}
@@ -57,8 +53,7 @@ def walk(objects: Any) -> list[tuple[str, Any]]:
 def find_initial_values(items: Iterable[tuple[str, Any]]) -> dict[int, Any]:
   """Returns `id` of each variable of eager loss scales -> its initial value.
 
-  Args:
-    items: What `walk` returns.
+  The items are those of `walk`.
   """
   found: dict[int, Any] = {}
   for _, item in items:
@@ -81,9 +76,6 @@ def make_trackable(objects: Any) -> Any:
   """Returns objects as one: a `tf.train.Checkpoint` if they are a dict.
 
   Lists, tuples and dicts in them are tracked as TensorFlow tracks them.
-
-  Raises:
-    ValueError: An object can have no variables.
   """
   problem = ""
   try:

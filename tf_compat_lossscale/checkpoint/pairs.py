@@ -62,17 +62,9 @@ def rename(
   mapping: Mapping[str, str | None],
   program: Mapping[str, TensorSpec] | None = None,
 ) -> Renamed:
-  """Renames the tensors of a checkpoint.
+  """Renames the tensors of a checkpoint; refuses scopes that match nothing.
 
-  Args:
-    path: The checkpoint.
-    sources: Name -> the tensor.
-    mapping: The mapping.
-    program: The program's variables; None if they are not known. If they are,
-      one tensor may be for several of them.
-
-  Raises:
-    CheckpointError: A scope matches nothing, or two tensors get one name.
+  If the program's variables are known, one tensor may be for several of them.
   """
   scopes = _Scopes(sources, mapping, program)
   counts: Counter[str | None] = Counter()
@@ -173,13 +165,8 @@ def check_shared_slots(
   """Refuses a mapping by which optimizers change places without their slots.
 
   TensorFlow numbers slots of one name that several optimizers have for a
-  weight: of two Adams, `w/Adam_2` and `w/Adam_3` are the second's.
-
-  Args:
-    path: The checkpoint.
-    mapping: The single names.
-    here: All names of the program.
-    there: All names of the checkpoint.
+  weight: of two Adams, `w/Adam_2` and `w/Adam_3` are the second's. The mapping
+  has single names, `here` and `there` are all names.
   """
   moved: dict[int, int] = {}  # Number of an optimizer here -> there.
   for kind in ("beta1_power", "current_loss_scale", "loss_scale"):
@@ -274,13 +261,10 @@ def _is_made(name: str, spec: TensorSpec) -> bool:
   return is_step or is_scale or names.is_power(name, spec)
 
 
-def _get_scope(name: str) -> str:
-  return names.split_scope(names.remove_conds(name))[0]
-
-
 def _find_made(specs: Mapping[str, TensorSpec]) -> dict[str, str]:
   """Returns what is made besides models -> its scope, without conds."""
-  return {n: _get_scope(n) for n, spec in specs.items() if _is_made(n, spec)}
+  made = (name for name, spec in specs.items() if _is_made(name, spec))
+  return {name: names.get_scope(name) for name in made}
 
 
 def _find_scopes(here: str, there: str) -> tuple[str, str]:
@@ -323,7 +307,7 @@ class _Scopes:
       return news
     likely = [new for new in news if new in self._program]
     if not likely and _is_made(name, self._sources[name].spec):
-      likely = [new for new in news if _get_scope(new) in self._made_in]
+      likely = [new for new in news if names.get_scope(new) in self._made_in]
     return likely or news[:1]
 
   def _move(self, name: str) -> list[str]:

@@ -66,26 +66,14 @@ class Source:
   why: str = ""
 
   def read(self, checkpoint: Checkpoint) -> np.ndarray:
-    """Returns the value.
-
-    Raises:
-      CheckpointError: The tensor is damaged, or does not fit the dtype.
-    """
+    """Returns the value; raises an error if it does not fit the dtype."""
     if self.value is not None:
       dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
       return np.full(self.spec.shape, self.value, dtype)
     return self.change(checkpoint.read(self.key), checkpoint.prefix)
 
   def change(self, value: np.ndarray, path: str) -> np.ndarray:
-    """Returns the value that comes of a tensor, or of a slice of it.
-
-    Args:
-      value: The tensor.
-      path: The checkpoint, for messages.
-
-    Raises:
-      CheckpointError: The tensor does not fit the dtype.
-    """
+    """Returns the value that comes of a tensor, or of a slice of it."""
     dtype = tf.as_dtype(self.spec.dtype).as_numpy_dtype
     if self.factor != 1:  # A product may not fit in float16.
       wide = np.float64 if self.spec.dtype in _FLOATS else value.dtype
@@ -167,12 +155,8 @@ class Place:
   def take(self, source: Source, why: str = "", cast: bool = False) -> str:
     """Takes a source, unless the value does not fit the variable.
 
-    Integer scalars count something, so both integer dtypes fit.
-
-    Args:
-      source: The source.
-      why: How it was found, if not by the name.
-      cast: Whether floating-point values of another dtype are converted.
+    Integer scalars count something, so both integer dtypes fit. By `cast`,
+    floating-point values of another dtype are converted.
 
     Returns:
       How the value misfits; "" if it fits.
@@ -247,21 +231,16 @@ def fill(
 ) -> Report:
   """Reads the values of all places, then assigns them.
 
+  Places without a source are initialized, or keep their values if initial
+  values are not known.
+
   Args:
     session: The session; None when eager.
     checkpoint: The checkpoint.
-    places: The places, all decided. Those without a source are initialized, or
-      keep their values if initial values are not known.
+    places: The places, all decided.
     keys: What the places could get, so that the report lists what is unused.
     notes: What the report says besides.
     rules: Further variables and their values, which the report leaves out.
-
-  Returns:
-    The source of each value.
-
-  Raises:
-    CheckpointError: A value does not fit or cannot be read, or a variable takes
-      no value, or no place has a source. Nothing was assigned then.
   """
   used = {place.source.key for place in places if place.source is not None}
   if not any(used):
@@ -351,14 +330,8 @@ def check_powers(
   made in another order have equal names. The check only refuses: it does not
   choose, and it says nothing about powers that are near 0 or 1.
 
-  Args:
-    checkpoint: The checkpoint.
-    places: The places, some of powers.
-    trusted: Names of places that the caller decided on; None if the caller
-      can decide on none.
-
-  Raises:
-    CheckpointError: A power is no such power.
+  The caller decided on the trusted places; None if the caller can decide on
+  none.
   """
   powers = {
     place.name: place
@@ -435,9 +408,8 @@ def find_wrong_powers(
 ) -> dict[str, str]:
   """Returns the powers that are no optimizer's with these betas -> why.
 
-  Args:
-    betas: Power -> its initial value in the program.
-    values: Power -> its value in the checkpoint, a float32.
+  Betas are the powers' initial values in the program, and the values are what
+  the checkpoint has, in float32.
   """
   steps: dict[str, tuple[float, float]] = {}  # n, and its possible error.
   wrong: dict[str, str] = {}
@@ -484,14 +456,7 @@ def make_error(
   problems: Sequence[str],
   undecided: Sequence[Undecided] = (),
 ) -> CheckpointError:
-  """Returns the error for variables that have no tensor, or may have several.
-
-  Args:
-    path: The checkpoint.
-    what: What happened.
-    problems: Problems, in words.
-    undecided: The variables with several candidates.
-  """
+  """Returns the error for variables without a tensor, or with several."""
   listed = shorten(problems)
   advice = ""
   pairs: dict[str, str | None] = {}

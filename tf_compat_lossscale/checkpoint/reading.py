@@ -207,12 +207,8 @@ class Checkpoint:
   def restore(self, slices: Sequence[tuple[str, str]]) -> list[tf.Tensor]:
     """Reads tensors, or slices of them, without a copy in NumPy's memory.
 
-    Args:
-      slices: Pairs of a tensor's name and a slice, as `RestoreV2` takes it:
-        "7 2 0,3:-" are the first 3 of 7 rows, and "" is the whole tensor.
-
-    Raises:
-      CheckpointError: The checkpoint lacks a slice, or is damaged.
+    A slice is what `RestoreV2` takes: "7 2 0,3:-" are the first 3 of 7 rows,
+    and "" is the whole tensor.
     """
     if not slices:
       return []
@@ -231,12 +227,7 @@ class Checkpoint:
     return [tensor.numpy() for tensor in self.restore(slices)]
 
   def read_scalar(self, name: str) -> int | float:
-    """Reads a number.
-
-    Raises:
-      CheckpointError: There is no such tensor, it is no scalar or not numeric,
-        or it is damaged.
-    """
+    """Reads a number; raises an error if the tensor is none."""
     value = self.read(name)
     if value.shape or value.dtype.kind in "OSUc":
       raise CheckpointError(
@@ -263,19 +254,9 @@ def read_consistently(
 ) -> _T:
   """Reads a checkpoint, again if another process overwrites it meanwhile.
 
-  Args:
-    path: A path as for `find`.
-    attempt: Called with the open checkpoint, up to five times. It reads all
-      tensors before it assigns any variable, and calls
-      `Checkpoint.check_current` in between.
-
-  Returns:
-    The result of `attempt`.
-
-  Raises:
-    CheckpointError: The checkpoint is missing or damaged, or it was overwritten
-      during every try.
-    Exception: `attempt` raised it, and the checkpoint did not change.
+  `attempt` gets the open checkpoint, up to five times. It reads all tensors
+  before it assigns any variable, and calls `Checkpoint.check_current` in
+  between. What it raises is raised here if the checkpoint did not change.
   """
   for number in range(_TRIES):
     prefix, note = _locate(path)
@@ -346,8 +327,7 @@ def refuse_pattern(prefix: str) -> None:
 def expand(path: str) -> list[str]:
   """Returns the checkpoints one level below a folder that has none itself.
 
-  Returns:
-    The folders in it that have checkpoints; or the path alone.
+  If there are none, it is the path alone.
   """
   below: list[str] = []
   # What reads the path says what is wrong with it.
@@ -510,11 +490,7 @@ def _read_bytes(path: str, size: int = -1) -> bytes:
 
 
 def read_message(path: str, message: _Message) -> _Message:
-  """Reads a file into a message of protobuf; returns the message.
-
-  Raises:
-    CheckpointError: The file is missing, or has another content.
-  """
+  """Reads a file into a message of protobuf; returns the message."""
   with explain(path):
     data = _read_bytes(path)
   try:

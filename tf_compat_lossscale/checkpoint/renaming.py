@@ -33,6 +33,19 @@ from tf_compat_lossscale.checkpoint.reading import CheckpointError
 _APIS = {"contrib": names.CONTRIB, "fp32": None}
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """The arguments of `convert` that decide on names.
+
+  `scale` is the new value of every loss scale; None if they keep theirs.
+  """
+
+  to: str
+  scale: float | None
+  mapping: Mapping[str, str | None]
+  same_order: bool
+
+
 class Renaming:
   """The new names of a checkpoint's variables.
 
@@ -51,30 +64,15 @@ class Renaming:
     is_new: Whether a loss scale is added.
   """
 
-  def __init__(
-    self,
-    checkpoint: Checkpoint,
-    to: str,
-    scale: float | None,
-    mapping: Mapping[str, str],
-    same_order: bool,
-  ) -> None:
-    """Renames the variables.
-
-    The arguments are those of `convert`; `scale` is the new value of every loss
-    scale.
-
-    Raises:
-      CheckpointError: Two variables would have one name, or names do not tell
-        which variable a name belongs to.
-    """
+  def __init__(self, checkpoint: Checkpoint, options: Options) -> None:
+    to, scale = options.to, options.scale
     self.path = checkpoint.prefix
-    self.same_order = same_order
+    self.same_order = options.same_order
     self.api = _APIS.get(to, names.COMPAT)
     self.tensors = names.SCALE_TENSORS.get(self.api or "", {})
     self.is_v1 = to in ("saver", "contrib")
     self.sources, self.mapping, self.notes = pairs.rename(
-      self.path, places.list_sources(checkpoint), mapping
+      self.path, places.list_sources(checkpoint), options.mapping
     )
     self.result: dict[str, Source] = {}
     self.origins: dict[str, str] = {}
@@ -155,7 +153,7 @@ class Renaming:
         self.sources[name] = Source("", spec, 0 if number else value)
       for name in scale.counts:
         self.sources[name] = Source("", names.COUNT, 0)
-      self.left.update(dict.fromkeys((*scale.names, *scale.counts)))
+      self.left.update(dict.fromkeys(scale.all))
 
   def apply_mapping(self) -> None:
     """Gives variables the names that the caller decided on.
@@ -189,7 +187,7 @@ class Renaming:
       if scale is not None and base in self.tensors:
         self.convert(scale, scope, number)
       elif scale is not None:  # The program's own: all of it stays.
-        for name in self.left.keys() & {*scale.names, *scale.counts}:
+        for name in self.left.keys() & set(scale.all):
           self.add(name, name)
 
   def rename_scales(self) -> None:
@@ -205,7 +203,7 @@ class Renaming:
       self.refuse_scales({n for s in left for n in s.names} | unclear, True)
     if left and left[0].api == self.api:
       for scale in left:  # They keep their names, in a scope `cond`, too.
-        for name in (*scale.names, *scale.counts):
+        for name in scale.all:
           self.add(name, name)
       return
     powers = names.group(
@@ -253,23 +251,21 @@ class Renaming:
   def convert(self, scale: ScaleNames, scope: str, number: int) -> None:
     """Gives a loss scale its names in the API; new counts are 0.
 
-    From another API, the value and the good steps are taken over.
+    From another API, what means the same there is taken over.
     """
-    is_same = scale.api == self.api
-    carried = scale.names if is_same else scale.names[:2]
-    for name in scale.counts if is_same else ():
-      self.add(scope + names.add_number(names.get_base(name), number), name)
-    for i, (base, spec) in enumerate(self.tensors.items()):
+    counts = scale.counts if scale.api == self.api else ()
+    tensors = self.tensors | {names.get_base(n): names.COUNT for n in counts}
+    for base, spec in tensors.items():
       new = scope + names.add_number(base, number)
+      old = scale.parts.get(names.get_meaning(base))
       if self.origins.get(new) in scale.names:
         continue
-      if i < len(carried):
-        source = dataclasses.replace(self.sources[scale.names[i]], spec=spec)
-        self.add(new, scale.names[i], source)
+      if old is not None:
+        self.add(new, old, dataclasses.replace(self.sources[old], spec=spec))
       elif new not in self.result:  # Or the mapping gives it a variable.
         self.result[new] = Source("", spec, 0)
         self.origins[new] = scale.names[0]
-    for name in (*scale.names, *scale.counts):
+    for name in scale.all:
       self.left.pop(name, None)
 
   def rename_created(self) -> None:
@@ -367,12 +363,7 @@ class Renaming:
     """Gives powers without a cond their scopes, as far as names tell.
 
     They are of optimizers without a loss scale, or of those with one under
-    TensorFlow 2's control flow.
-
-    Args:
-      base: What all of them are called.
-      members: The powers.
-      groups: New name without number -> names, to be extended.
+    TensorFlow 2's control flow. The groups are extended by them.
     """
     first = names.FIRST_COND[self.api or names.COMPAT]
     unclear = {names.split_scope(name)[0] for name in self.found.unclear}

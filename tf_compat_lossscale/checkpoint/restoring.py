@@ -278,7 +278,7 @@ def _excuse(places: list[Place], what: str) -> None:
   own |= {n for n, s in tensors.items() if names.is_power(n, s)} - trained
   if what == "weights":
     for scale in names.find_scales(tensors).known:
-      own.update(scale.names, scale.counts)
+      own.update(scale.all)
     own.update(filter(names.is_global_step, tensors))
   for place in places:
     if place.name in own:

@@ -269,15 +269,8 @@ def _find_by_ops(
 
       RestoreV2(prefix, ["w/key"], [""]) -> Identity -> AssignVariableOp(w)
 
-  Args:
-    graph: The graph with the Saver's ops.
-    saver_def: The names of these ops.
-
   Returns:
     Key -> the variable, or the parts of a partitioned one; and the other keys.
-
-  Raises:
-    CheckpointError: The graph does not have these ops.
   """
   # An imported graph has a variable anew in each collection. Those of the last
   # collection here are the ones that restoring by name knows.

@@ -93,11 +93,7 @@ class Weights:
 
 
 def find_weights(checkpoint: Checkpoint, selection: Selection) -> Weights:
-  """Finds the model's tensors of a checkpoint that are to be written.
-
-  Raises:
-    CheckpointError: The checkpoint has no such tensors.
-  """
+  """Finds the model's tensors of a checkpoint that are to be written."""
   is_named = checkpoint.object_graph is None
   found = (_sort_names if is_named else _sort_objects)(checkpoint)
   if not found.kept:
@@ -195,7 +191,7 @@ def _sort_names(checkpoint: Checkpoint) -> Weights:
   scales = names.find_scales(specs)
   likely = [s for s in scales.incomplete if s.api == names.COMPAT]
   for scale in (*scales.known, *likely):
-    for name in (*scale.names, *scale.counts):
+    for name in scale.all:
       if name in specs:
         found.dropped[name] = "loss scale"
   for weight, master in found.masters.items():

@@ -93,16 +93,10 @@ def _check_path(path: str, example: str) -> None:
 
 @contextlib.contextmanager
 def _make_folder(path: str) -> Iterator[str]:
-  """Makes a new folder beside a path; flushes the path and removes the folder.
+  """Yields a new folder beside a path; flushes the path and removes the folder.
 
   If the folder of the path is missing, too, the new one is in the nearest that
   is there.
-
-  Yields:
-    The new folder.
-
-  Raises:
-    CheckpointError: A file cannot be written.
   """
   parent, name = os.path.split(os.path.abspath(path))
   while not os.path.lexists(parent):
@@ -135,13 +129,7 @@ def write_checkpoint(
 ) -> list[str]:
   """Writes a checkpoint, or leaves the destination as it was.
 
-  Args:
-    prefix: The new checkpoint's path.
-    sources: Name -> the source of the tensor, at least one.
-    checkpoint: The checkpoint that the tensors come from.
-    overwrite: Whether a checkpoint at that path may be replaced.
-    keep_meta: Whether its MetaGraph describes the new checkpoint, too.
-    progress: Called with each number of bytes that were written.
+  By `keep_meta`, the MetaGraph of the old one describes the new one, too.
 
   Returns:
     What the user should know, in sentences.
@@ -339,9 +327,6 @@ def _group(prefix: str, sources: Mapping[str, Source]) -> list[list[str]]:
 
   A replaced checkpoint stays whole until the new index replaces its own. So the
   new data files have other names than the old ones: by their number.
-
-  Raises:
-    CheckpointError: There are not enough tensors for another number.
   """
   taken = {int(path.rpartition("-")[2]) for path in reading.list_data(prefix)}
   free = [n for n in range(1, len(sources) + 1) if n not in taken]
@@ -407,12 +392,9 @@ def _is_file(path: str, stat: os.stat_result) -> bool:
 
 
 def _write_state(folder: str, prefix: str) -> Iterator[str]:
-  """Writes the list of a folder's checkpoints, if there is none.
+  """Writes the list of a folder's checkpoints, if there is none; yields notes.
 
   `tf.train.latest_checkpoint` reads that list alone.
-
-  Yields:
-    What the user should know.
   """
   parent, name = os.path.split(prefix)
   state = os.path.join(parent, reading.STATE)
