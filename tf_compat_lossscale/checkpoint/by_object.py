@@ -150,13 +150,7 @@ class _Step(NamedTuple):
 
 
 class _Owner(NamedTuple):
-  """An optimizer.
-
-  Attributes:
-    optimizer: The optimizer, without wrappers.
-    path: Its path in the objects.
-    numbers: Node of the optimizer -> how it was found.
-  """
+  """An optimizer without wrappers; `numbers` has node -> how it was found."""
 
   optimizer: Any
   path: str
@@ -164,7 +158,6 @@ class _Owner(NamedTuple):
 
   @property
   def has_slots(self) -> bool:
-    """Whether the optimizer has slots that can be asked for."""
     return hasattr(self.optimizer, "get_slot_names")
 
   @property

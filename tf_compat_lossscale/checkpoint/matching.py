@@ -145,9 +145,12 @@ class _Matching:
       misfit = self.places[name].take(source, why, self.wishes.cast)
       self.misfits += [misfit] if misfit else []
 
-  def pair(self, name: str, key: str, why: str = "") -> None:
-    """Gives a place a tensor that no other place gets."""
-    self.there.pop(key, None)
+  def pair(
+    self, name: str, key: str, why: str = "", is_shared: bool = False
+  ) -> None:
+    """Gives a place a tensor that no other place gets, unless it is shared."""
+    if not is_shared:
+      self.there.pop(key, None)
     self.take(name, self.sources[key], "" if name == key else why)
 
   def initialize(self, name: str, why: str) -> None:
@@ -180,12 +183,8 @@ class _Matching:
         continue
       if key is None:
         self.initialize(name, _places.TO_NONE)
-      elif self.depends_on_optimizers(key):  # It can be one variable's only.
-        self.pair(name, key, _places.MAPPED)
       else:
-        self.take(
-          name, self.sources[key], "" if name == key else _places.MAPPED
-        )
+        self.pair(name, key, _places.MAPPED, self.may_share(key))
     for scale in scales:
       if mapping.get(scale.names[0], "") is None:
         for name in scale.parts.values():
@@ -215,10 +214,10 @@ class _Matching:
           mapping.setdefault(other, other_key)
     return mapping
 
-  def depends_on_optimizers(self, key: str) -> bool:
-    """Returns whether a name in the checkpoint depends on the optimizers."""
+  def may_share(self, key: str) -> bool:
+    """Returns whether a tensor's name does not depend on the optimizers."""
     spec = self.sources[key].spec
-    return (
+    return not (
       names.is_power(key, spec)
       or names.is_named_like_scale(key, spec)
       or names.has_cond(key)
@@ -299,13 +298,10 @@ class _Matching:
     for meaning, name in ours:
       if name not in self.here:
         continue
-      if source and meaning in parts:
-        key, is_same = parts[meaning], source.api == scale.api
-        reason = why if is_same else _places.OTHER_API
-        self.there.pop(key, None)
-        self.take(
-          name, self.sources[key], "" if is_same and name == key else reason
-        )
+      if source and source.api == scale.api and meaning in parts:
+        self.pair(name, parts[meaning], why)
+      elif meaning in parts:
+        self.take(name, self.sources[parts[meaning]], _places.OTHER_API)
       elif name in equal:
         self.pair(name, name)
       elif source and scale.api == names.CONTRIB:

@@ -98,14 +98,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Wishes:
-  """What the caller of a restore wants.
-
-  Attributes:
-    mapping: Variable -> its name in the checkpoint, or None to initialize it.
-    missing: 'error', or 'initialize' for variables that the checkpoint lacks.
-    same_order: Whether both programs make their optimizers in one order.
-    cast: Whether weights may have another floating-point dtype.
-  """
+  """What the caller of a restore wants: its arguments of these names."""
 
   mapping: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
   missing: str = "error"
@@ -181,13 +174,7 @@ class Place:
 
 
 def make_place(name: str, variable: Any, **attributes: Any) -> Place:
-  """Returns the place of a variable, or of the partitioned one it is part of.
-
-  Args:
-    name: The place's name.
-    variable: A variable of TensorFlow or of Keras 3.
-    **attributes: Further attributes of the place.
-  """
+  """Returns the place of a variable, or of a partitioned one with that part."""
   part = tracking.find_slice(variable)
   shape = tf.TensorShape(part.full_shape if part else variable.shape)
   dims = tuple(shape.as_list()) if shape.rank is not None else (None,)
@@ -313,9 +300,9 @@ def _read_values(
         yield variable, source.read(checkpoint)
       else:
         sliced.append((variable, source, part.spec))
-  values = checkpoint.read_slices([(s.key, part) for _, s, part in sliced])
-  for (variable, source, _), value in zip(sliced, values):
-    yield variable, source.change(value, checkpoint.prefix)
+  tensors = checkpoint.restore([(s.key, part) for _, s, part in sliced])
+  for (variable, source, _), tensor in zip(sliced, tensors):
+    yield variable, source.change(tensor.numpy(), checkpoint.prefix)
 
 
 def check_powers(
@@ -333,23 +320,18 @@ def check_powers(
   The caller decided on the trusted places; None if the caller can decide on
   none.
   """
-  powers = {
-    place.name: place
-    for place in places
-    if place.beta
-    and place.source is not None
-    and place.source.value is None
-    and place.name not in (trusted or ())
-  }
-  values = {
-    name: place.source.read(checkpoint).item()
-    for name, place in powers.items()
-    if place.source is not None
-  }
-  wrong = find_wrong_powers({n: p.beta for n, p in powers.items()}, values)
+  betas: dict[str, float] = {}
+  values: dict[str, float] = {}
+  keys: dict[str, str] = {}
+  for place in places:
+    name, source = place.name, place.source
+    is_trusted = name in (trusted or ())
+    if place.beta and source and source.value is None and not is_trusted:
+      betas[name], keys[name] = place.beta, source.key
+      values[name] = source.read(checkpoint).item()
+  wrong = find_wrong_powers(betas, values)
   if not wrong:
     return
-  keys = {n: p.source.key for n, p in powers.items() if p.source is not None}
   listed = [
     f"{name} ({keys[name]} in it): {why}" for name, why in wrong.items()
   ]
@@ -361,7 +343,7 @@ def check_powers(
   else:
     kinds = {names.get_base(name) for name in wrong}
     shown = {n: key for n, key in keys.items() if names.get_base(n) in kinds}
-    fit = _find_fit({n: p.beta for n, p in powers.items()}, values)
+    fit = _find_fit(betas, values)
     own = {name: keys[other] for name, other in fit.items() if name in shown}
     advice = (
       "Make the optimizers in the order of the program that saved it, or give "

@@ -192,11 +192,7 @@ class Checkpoint:
       return None
 
   def read(self, name: str) -> np.ndarray:
-    """Reads a tensor: an array of objects, namely bytes, if it is of strings.
-
-    Raises:
-      CheckpointError: There is no such tensor, or it is damaged.
-    """
+    """Reads a tensor; that of strings is an array of objects, namely bytes."""
     if name not in self.specs:
       raise CheckpointError(f"{self.prefix}: it has no tensor {name!r}")
     with explain(f"{self.prefix}: {name}"):
@@ -221,10 +217,6 @@ class Checkpoint:
         dtypes=[tf.as_dtype(self.specs[name].dtype) for name in listed],
       )
       return restored
-
-  def read_slices(self, slices: Sequence[tuple[str, str]]) -> list[np.ndarray]:
-    """Reads slices of tensors as `restore` does, into arrays."""
-    return [tensor.numpy() for tensor in self.restore(slices)]
 
   def read_scalar(self, name: str) -> int | float:
     """Reads a number; raises an error if the tensor is none."""
@@ -311,11 +303,7 @@ def check_path(path: str | os.PathLike[str]) -> str:
 
 
 def refuse_pattern(prefix: str) -> None:
-  """Refuses a prefix by which TensorFlow's readers find other files, or none.
-
-  Raises:
-    CheckpointError: The path has such characters.
-  """
+  """Refuses a prefix by which TensorFlow's readers find other files."""
   if re.search(r"[][*?\\\ud800-\udfff]", prefix):
     raise CheckpointError(
       f"{prefix}: TensorFlow takes the characters []*?\\ of a path for a "

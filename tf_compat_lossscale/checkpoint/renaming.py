@@ -55,11 +55,9 @@ class Renaming:
     notes: What the user should know.
     api: The API whose names loss scales get; None if they are left out.
     tensors: The variables of a loss scale in that API.
-    is_v1: Whether conds are TensorFlow 1's.
     sources: Name -> the tensor, or what replaces the tensor.
     left: The variables that have no new name so far.
     origins: New name -> name.
-    undecided: The new names that may be those of several variables.
     scales: The loss scales, with those that only lack counters.
     is_new: Whether a loss scale is added.
   """

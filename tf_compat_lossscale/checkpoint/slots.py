@@ -61,12 +61,7 @@ class NamedSlots:
       bases.setdefault(names.get_base(slot), []).append(slot)
 
   def find(self, weight: str, kind: str) -> dict[str, str]:
-    """Returns role -> slot of a weight; {} if several optimizers may have it.
-
-    Args:
-      weight: The weight's name.
-      kind: The optimizer: a key of `slot_names.ROLES`.
-    """
+    """Returns role -> slot of a weight; {} if the optimizer is in doubt."""
     found: dict[str, str] = {}
     for base, members in self._found.get(weight, {}).items():
       own, role = slot_names.OWN_NAMES.get(base, ("", ""))
@@ -258,12 +253,10 @@ class _Saved(NamedTuple):
   """One of Keras's optimizers in an object graph.
 
   Attributes:
-    path: Its path.
     kind: The optimizer of TensorFlow 1 with the same slots: a key of
       `slot_names.ROLES`; '' if there is none.
     children: Attribute -> node, also of a wrapper.
     slots: (node of the weight, role, node of the slot).
-    counter: The node of the counter of steps.
   """
 
   path: str
