@@ -5,16 +5,8 @@
 goes to the object at that path. The program's objects and the checkpoint's
 object graph are walked side by side, by the names of children. Optimizers are
 compared by what is in them, not by their paths, so that it does not matter
-which side has a wrapper:
-
-    layout                       children of the node at the optimizer's path
-    without a loss scale         the optimizer's own
-    NVIDIA's TensorFlow 1        the optimizer's own, loss_scale
-    compat.v1, tf.contrib        base_optimizer: its own; loss_scale
-    Keras up to TensorFlow 2.2   base_optimizer: its own; loss_scale
-    Keras 2, 2.3 and later       its own; loss_scale; base_optimizer: nothing
-    Keras 3                      inner_optimizer: its own; dynamic_scale and
-                                 step_counter; others, which nothing reads
+which side has a wrapper: `object_graph` has the table of layouts. What Keras 3
+has beside its wrapper's inner_optimizer and loss scale, nothing reads.
 
 The variables of a loss scale are compared by what they mean.
 """
@@ -130,12 +122,9 @@ def _lay_out(
 
 
 class _Step(NamedTuple):
-  """An object to visit.
+  """An object to visit, and the number of the node for it, if there is one.
 
   Attributes:
-    item: The object.
-    number: The node for it; None if there is none.
-    path: The object's path.
     proof: How the node was found, if not by the path.
     excuse: Why what is below may start anew if there is no value.
     is_again: Whether it is in Keras's second list of variables.
@@ -452,10 +441,10 @@ class _ObjectRestore:
 def restore_objects(
   session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
 ) -> Report:
-  """Restores a checkpoint by object, as `restoring.restore` says.
+  """Restores a checkpoint by object. Of the wishes, `missing` and `cast` count.
 
   A loss scale is initialized in any case if the checkpoint has none for its
-  optimizer. Of the wishes, `missing` and `cast` count.
+  optimizer.
   """
   if session is None and not tf.executing_eagerly():
     raise ValueError(

@@ -124,7 +124,9 @@ class _EagerRestore:
       self._wishes, mapping=self._translate_mapping()
     )
     self._check_names()
-    matching.match(self._checkpoint, self._places, self._sources, wishes)
+    matching.Matching(
+      self._checkpoint, self._places, self._sources, wishes
+    ).run()
     notes = self._check_lost()
     report = places.fill(
       None,
@@ -167,9 +169,7 @@ class _EagerRestore:
     checkpoint of a process with one Adam has `w/Adam` and `w/Adam_1`. So slots
     of a weight are paired in the order of their numbers, if there are as many.
     If the old program applied gradients in a scope, all are `scope/w/Adam`.
-
-    Yields:
-      The slots that cannot be paired, if the mapping does not have them.
+    Slots that neither this nor the mapping pairs are yielded.
     """
     # Weight and name of the slots -> the slots of all optimizers.
     made: dict[tuple[Place, str], list[Place]] = {}

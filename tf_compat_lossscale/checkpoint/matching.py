@@ -51,34 +51,8 @@ _ONLY = "the only {} in the checkpoint"
 _ONLY_IN_SCOPE = "the only {} in its scope"
 
 
-def match(
-  checkpoint: Checkpoint,
-  places: Sequence[Place],
-  sources: Mapping[str, Source],
-  wishes: Wishes,
-  others: Iterable[Place] = (),
-  order: Iterable[str] = (),
-) -> None:
-  """Finds the source of every place's value, and checks powers of Adam.
-
-  Places that are decided on keep what they have.
-
-  Args:
-    checkpoint: The checkpoint.
-    places: The places.
-    sources: Name in the checkpoint -> the tensor.
-    wishes: What the caller decided.
-    others: Places that are not to be filled, but may have the better claim to
-      a tensor.
-    order: The names of all places in the order of creation, if it is known.
-  """
-  matching = _Matching(places, sources, wishes, others, order)
-  matching.run(checkpoint.prefix)
-  _places.check_powers(checkpoint, places, wishes.mapping)
-
-
-class _Matching:
-  """A match whose steps each decide on some places.
+class Matching:
+  """A search for the sources of values, whose steps each decide on some places.
 
   Attributes:
     here: The names of the places that nothing is decided about yet.
@@ -87,12 +61,19 @@ class _Matching:
 
   def __init__(
     self,
-    places: Iterable[Place],
+    checkpoint: Checkpoint,
+    places: Sequence[Place],
     sources: Mapping[str, Source],
     wishes: Wishes,
-    others: Iterable[Place],
-    order: Iterable[str],
+    others: Iterable[Place] = (),
+    order: Iterable[str] = (),
   ) -> None:
+    """Makes a search; places that are decided on keep what they have.
+
+    `others` are not to be filled, but may have the better claim to a tensor;
+    `order` has the names of all places in the order of creation, if known.
+    """
+    self.checkpoint = checkpoint
     self.places = {place.name: place for place in places}
     self.sources, self.wishes = sources, wishes
     self.order = {name: i for i, name in enumerate(order)}
@@ -106,11 +87,11 @@ class _Matching:
     self.misfits: list[str] = []
     self.undecided: list[Undecided] = []
 
-  def run(self, path: str) -> None:
-    """Decides on all places of a restore from the checkpoint at a path."""
+  def run(self) -> None:
+    """Decides on all places, and checks powers of Adam."""
+    path, mapping = self.checkpoint.prefix, self.wishes.mapping
     self.apply_mapping()
-    there = self.sources
-    _pairs.check_shared_slots(path, self.wishes.mapping, self.places, there)
+    _pairs.check_shared_slots(path, mapping, self.places, self.sources)
     self.pair_scales()
     powers = [n for n, spec in self.here.items() if names.is_power(n, spec)]
     for base, ours in names.group(powers, names.get_base).items():
@@ -138,6 +119,7 @@ class _Matching:
         [*listed, *self.missing[MOST:], *self.misfits],
         self.undecided,
       )
+    _places.check_powers(self.checkpoint, self.places.values(), mapping)
 
   def take(self, name: str, source: Source, why: str = "") -> None:
     del self.here[name]

@@ -45,10 +45,8 @@ from tf_compat_lossscale.checkpoint.reading import TensorSpec
 class Renamed(NamedTuple):
   """A checkpoint whose scopes have the names of the program.
 
-  Attributes:
-    sources: Name -> the tensor.
-    mapping: The single names, each with the name that `sources` has for it.
-    notes: What each scope matched, in sentences.
+  The mapping has the single names, each with the name that `sources` has for
+  it; the notes say what each scope matched.
   """
 
   sources: dict[str, Source]

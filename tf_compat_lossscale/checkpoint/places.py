@@ -218,16 +218,9 @@ def fill(
 ) -> Report:
   """Reads the values of all places, then assigns them.
 
-  Places without a source are initialized, or keep their values if initial
-  values are not known.
-
-  Args:
-    session: The session; None when eager.
-    checkpoint: The checkpoint.
-    places: The places, all decided.
-    keys: What the places could get, so that the report lists what is unused.
-    notes: What the report says besides.
-    rules: Further variables and their values, which the report leaves out.
+  All are decided. Those without a source are initialized, or keep their values
+  if initial values are not known. Of the keys, the report lists what is unused;
+  the rules are further variables and their values, which the report leaves out.
   """
   used = {place.source.key for place in places if place.source is not None}
   if not any(used):
@@ -418,13 +411,10 @@ def find_wrong_powers(
 
 @dataclasses.dataclass(frozen=True)
 class Undecided:
-  """Variables for which names do not tell which tensor is theirs.
+  """Variables for which names do not tell which of the tensors there is theirs.
 
-  Attributes:
-    here: The variables of the program, or of the new checkpoint.
-    there: The candidates in the checkpoint.
-    likely: The pairs if both sides were created in the same order, as far as
-      that is known. None is for what the checkpoint has too few of.
+  `likely` has the pairs if both sides were created in the same order, as far as
+  that is known. None is for what the checkpoint has too few of.
   """
 
   here: Sequence[str]

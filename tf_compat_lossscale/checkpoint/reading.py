@@ -276,15 +276,7 @@ def read_consistently(
 
 
 def find(path: str | os.PathLike[str]) -> str:
-  """Returns the prefix of the checkpoint that a path means.
-
-  Args:
-    path: A checkpoint's prefix or one of its files, a folder or its file
-      'checkpoint' (the latest checkpoint), or a SavedModel.
-
-  Raises:
-    CheckpointError: There is no checkpoint. The message names those beside.
-  """
+  """Returns the prefix of the checkpoint that a path means."""
   return _locate(path)[0]
 
 
@@ -313,10 +305,7 @@ def refuse_pattern(prefix: str) -> None:
 
 
 def expand(path: str) -> list[str]:
-  """Returns the checkpoints one level below a folder that has none itself.
-
-  If there are none, it is the path alone.
-  """
+  """Returns the checkpoints one level below a folder, or the folder itself."""
   below: list[str] = []
   # What reads the path says what is wrong with it.
   with contextlib.suppress(CheckpointError), explain(path):

@@ -52,13 +52,11 @@ class Renaming:
   Attributes:
     result: New name -> source.
     changed: The names of what was set.
-    notes: What the user should know.
     api: The API whose names loss scales get; None if they are left out.
     tensors: The variables of a loss scale in that API.
     sources: Name -> the tensor, or what replaces the tensor.
     left: The variables that have no new name so far.
     origins: New name -> name.
-    scales: The loss scales, with those that only lack counters.
     is_new: Whether a loss scale is added.
   """
 
@@ -268,7 +266,12 @@ class Renaming:
 
   def rename_created(self) -> None:
     """Gives variables that optimizers make the scopes of the table."""
-    powers = self.list_powers()
+    powers = [
+      n
+      for n in self.left
+      if names.is_power(n, self.sources[n].spec)
+      and (names.get_other_power(n) in self.sources or _is_in_cond(n))
+    ]
     groups, loose = self.group_created(powers)
     for base, members in loose.items():
       self.rename_loose(base, members, groups)
@@ -285,15 +288,6 @@ class Renaming:
       else:
         for each, name in zip(new_names, ordered):
           self.add(each, name)
-
-  def list_powers(self) -> list[str]:
-    """Returns the powers of optimizers that have no new name so far."""
-    return [
-      n
-      for n in self.left
-      if names.is_power(n, self.sources[n].spec)
-      and (names.get_other_power(n) in self.sources or _is_in_cond(n))
-    ]
 
   def group_created(
     self, powers: Collection[str]

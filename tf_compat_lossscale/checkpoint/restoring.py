@@ -141,10 +141,8 @@ def restore(
           "objects, give those alone."
         )
       return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
-    if variables is not None:
-      places = list_places(variables)
-    else:
-      places = list_places(_list_global(session))
+    listed = _list_global(session) if variables is None else variables
+    places = list_places(listed)
     _excuse(places, what)
     for place in places:
       if place.why and place.name in wishes.mapping:
@@ -237,14 +235,14 @@ def match_by_name(
     {here: mapping[here] for here in wishes.mapping},
     program,
   )
-  matching.match(
+  matching.Matching(
     checkpoint,
     places,
     renamed.sources | named,
     dataclasses.replace(wishes, mapping=renamed.mapping),
     others,
     dict.fromkeys(order),
-  )
+  ).run()
   return renamed.notes
 
 

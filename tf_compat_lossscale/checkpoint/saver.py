@@ -119,12 +119,10 @@ class Saver(tf.compat.v1.train.Saver):
       logging.info("%s", self.last_report.summary)
 
   def _find_saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:
-    """Finds what the Saver saves.
+    """Returns the variables that the Saver saves, as `list_places` takes them.
 
-    Returns:
-      The variables: a list, or a dict from their keys to them or to the parts
-      of a partitioned one; and the keys or names of other objects, such as
-      tables, and of what the graph does not show to be one variable.
+    Besides, it returns the keys or names of other objects, such as tables, and
+    of what the graph does not show to be one variable.
     """
     saved = private_names.find_saved_objects(self)
     if saved is None:

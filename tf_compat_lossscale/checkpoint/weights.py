@@ -80,8 +80,6 @@ class Weights:
     dropped: Key in the checkpoint of each other tensor -> what it is.
     unproven: The names of tensors that may be no model's, which are kept.
     masters: float16 weight -> its float32 master.
-    averages: Weight -> its averages.
-    notes: What the user should know, in sentences.
   """
 
   kept: dict[str, str] = dataclasses.field(default_factory=dict)

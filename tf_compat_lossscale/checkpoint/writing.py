@@ -221,7 +221,7 @@ def write_file(
   """Writes tensors into one file that other programs read.
 
   `.npz` is written one tensor after the other; for safetensors, all of them are
-  in memory. The arguments are those of `write_checkpoint`.
+  in memory.
   """
 
   def read() -> Iterator[tuple[str, np.ndarray]]:
