@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from tf1_contrib import estimator
 from tf1_contrib import graph_editor
 from tf1_contrib import image
 from tf1_contrib import memory_stats
+import tf_compat_lossscale as tfl
 
 _PICTURE = np.random.RandomState(0).uniform(1, 9, (2, 5, 7, 3)).astype("f")
 
@@ -134,6 +134,8 @@ def test_gradients_are_clipped_by_their_global_norm(clip, factor, session):
   first, second = tf.get_variable("a", [2]), tf.get_variable("b", [])
   loss = tf.reduce_sum(first * [0.0, 3.0]) + second * 4.0  # The norm is 5.
   inner = tf.train.MomentumOptimizer(0.5, 0.9)
+  with tfl.installed():  # tensorflow_estimator imports what TensorFlow lost.
+    from tf1_contrib import estimator
   opt = estimator.clip_gradients_by_norm(inner, clip)
   step = tf.train.get_or_create_global_step()
   train = opt.minimize(loss, step)

@@ -190,7 +190,7 @@ def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
     yield 2, 1, match[0]
 
 
-@functools.lru_cache(64)
+@functools.lru_cache(1)  # More would keep the syntax trees of other files.
 def find_asked_lines(source: sources.SourceFile) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tensorflow-DeepFM: a class of scikit-learn's kind, with a session."""
 
 import pathlib
