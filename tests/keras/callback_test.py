@@ -8,6 +8,7 @@ import random
 import helpers
 from keras_trainers import KINDS as _KINDS
 from keras_trainers import kinds
+from keras_trainers import optimizer_of
 from keras_trainers import state_of_optimizer
 import numpy as np
 import pytest
@@ -191,6 +192,27 @@ def test_a_good_step_does_nothing_more(kind, monkeypatch):
   with_notes = ops()
   monkeypatch.setattr(_loss_scales.SkipNotes, "write", lambda *_: None)
   assert with_notes - ops() == {"Placeholder": 1}  # The variable's handle.
+
+
+@kinds
+def test_a_saved_step_can_be_skipped(kind, tmp_path):
+  """A SavedModel has the notes and rules that its functions use."""
+  model = tf.Module()
+  model.v, model.opt = tf.Variable(1.0), optimizer_of(kind, 64.0)
+  shapes = [tf.TensorSpec([])]
+
+  def step(grad):
+    model.opt.apply_gradients([(grad, model.v)])
+    return model.opt.loss_scale()
+
+  model.step = tf.function(step, input_signature=shapes)
+  model.step(1.0)
+  tf.saved_model.save(model, str(tmp_path))
+  loaded = tf.saved_model.load(str(tmp_path))
+  factors = (np.inf, np.nan, 1.0)
+  expected = [(float(model.step(x)), float(model.v)) for x in factors]
+  results = [(float(loaded.step(x)), float(loaded.v)) for x in factors]
+  assert results == expected and expected[1][0] == 16
 
 
 def test_errors():

@@ -245,6 +245,13 @@ class SkipNotes:
     self.rule: Any = None
     self.vectors: dict[tuple[str, ...], tf.Variable] = {}
 
+  def list_variables(self) -> dict[str, tf.Variable]:
+    """Returns what only functions of a SavedModel need: name -> variable."""
+    variables = list(self.vectors.values())
+    if self.rule is not None:
+      variables.append(self.rule.number)
+    return {f"skip_note_{i}": each for i, each in enumerate(variables)}
+
   def write(self, state: State) -> None:
     """Adds a note of the step that `state` was updated by; in no session."""
     unwrap = tf.distribute.get_strategy().experimental_local_results

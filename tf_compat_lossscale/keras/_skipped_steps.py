@@ -33,6 +33,7 @@ class SkippedSteps:
 
   Attributes:
     children: The children of the optimizer that tell the rule in a checkpoint.
+    number: The variable: 1 if skipped steps are not counted, else 0.
   """
 
   def __init__(self, loss_scale: tracking.Trackable) -> None:
@@ -40,7 +41,7 @@ class SkippedSteps:
     self._loss_scale = loss_scale
     self.children: dict[str, tracking.Trackable] = {}
     with tf.name_scope("skipped_steps"):
-      self._number = tf.compat.v1.Variable(
+      self.number = tf.compat.v1.Variable(
         np.int64(0),
         name="to_take_back",
         trainable=False,
@@ -53,7 +54,7 @@ class SkippedSteps:
     zero = np.int64(0)
     # `global_variables_initializer` does not initialize the variable.
     number = tf.cond(
-      self._number.is_initialized(), self._number.read_value, lambda: zero
+      self.number.is_initialized(), self.number.read_value, lambda: zero
     )
     number = tf.where(applied, zero, number)
     return iterations.assign_sub(number, read_value=False)
@@ -61,7 +62,7 @@ class SkippedSteps:
   def stop_counting(self) -> list[tuple[Any, int]]:
     """Sets the rule of old releases; returns variables with their values."""
     self.children = {_MARK: tracking.Trackable()}
-    return [(self._number, 1)]
+    return [(self.number, 1)]
 
   def follow(
     self, nodes: Any, children: dict[str, int]
@@ -75,7 +76,7 @@ class SkippedSteps:
     self.children = {}
     if leave_skips_uncounted(nodes, children):
       return self.stop_counting()
-    return [(self._number, 0)]
+    return [(self.number, 0)]
 
   def restore(self, position: Any) -> None:
     """Restores the loss scale and the rule from the loss scale's position."""
@@ -88,7 +89,7 @@ class SkippedSteps:
       if children.get("loss_scale") == position.proto_id:
         ((_, number),) = self.follow(nodes, children)
     with tf.init_scope():
-      assign = self._number.assign(number)
+      assign = self.number.assign(number)
       if not tf.executing_eagerly():
         checkpoint.new_restore_ops([assign])
 

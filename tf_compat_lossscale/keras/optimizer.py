@@ -387,10 +387,15 @@ class LossScaleOptimizer(
       return others
     return _skipped_steps.Deferred(self._skipped_steps, others)
 
-  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    children = super()._trackable_children(*args, **kwargs)
+  def _trackable_children(
+    self, save_type: str = "checkpoint", *args: Any, **kwargs: Any
+  ) -> dict[str, Any]:
+    children = super()._trackable_children(save_type, *args, **kwargs)
     if self._skipped_steps is not None:
       children = {**children, **self._skipped_steps.children}
+    # A SavedModel's functions may take steps.
+    if save_type == "savedmodel" and not _is_for_session():
+      children = {**children, **self.skip_notes.list_variables()}
     return children
 
   def __getattr__(self, name: str) -> Any:
