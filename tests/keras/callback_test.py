@@ -70,7 +70,7 @@ def fit(model, bad, callbacks=(), epochs=1, steps=12):
   "how", ["", "replicated", "run_eagerly", "jit_compile", "steps_per_execution"]
 )
 def test_fit(kind, own, how, tmp_path, caplog):
-  caplog.set_level(logging.INFO)
+  caplog.set_level(logging.INFO, logger="absl")
   strategy = tf.distribute.get_strategy()
   with (helpers.two_replicas() if how == "replicated" else strategy).scope():
     arguments = {} if how in ("", "replicated") else {how: True}

@@ -235,6 +235,23 @@ class WithMore(WithDefault):
     return {**super().get_config(), "factor": self.factor}
 
 
+@kinds
+def test_what_a_subclass_sets_in_a_step_stays(kind):
+  class Counting(keras.LossScaleOptimizer):
+    count = 0
+
+    def _apply_gradients(self, *args, **kwargs):
+      self.count += 1
+      return super()._apply_gradients(*args, **kwargs)
+
+  opt = Counting(_KINDS[kind].SGD(0.25), "dynamic")
+  weight = tf.Variable(1.0)
+  for i in range(3):
+    opt.apply_gradients([(tf.constant(1.0), weight)])
+    assert opt.count == i + 1
+  assert weight.numpy() == 0.25 and opt.loss_scale() == 2.0**15
+
+
 def making_its_own(kind):
   class Own(keras.LossScaleOptimizer):
     def __init__(self, lr):

@@ -332,6 +332,7 @@ class LossScaleOptimizer(
       twin = _keras2.tell_skips(self, state, note)
       apply = super(LossScaleOptimizer, twin).apply_gradients
       result = apply(pairs, *args, **kwargs)
+      _keras2.take_over(self, twin)
     else:
       result = super().apply_gradients(pairs, *args, **kwargs)
       # The step is always applied, and Keras does not ask.
