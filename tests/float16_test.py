@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains in float16 on the CPU, by the graph rewrite."""
 
+import functools
 import itertools
+import re
 import threading
 
 import half_precision
@@ -11,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import distributed
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import monitoring
@@ -32,53 +35,70 @@ def momentum():
   return tf1.train.MomentumOptimizer(0.01, 0.9)
 
 
-def make_whole():
+def whole():
   """Returns an optimizer for a program in float32."""
-  opt = tfl.MixedPrecisionLossScaleOptimizer(momentum(), 8.0)
-  return opt, opt.loss_scale
+  scale = tfl.DynamicLossScale(8.0, 1000)
+  opt = tfl.MixedPrecisionLossScaleOptimizer(momentum(), scale)
+  return opt, scale.current_loss_scale
 
 
-def make_compat():
-  opt = tfl.enable_mixed_precision_graph_rewrite(
-    momentum(), tfl.DynamicLossScale(_SCALE, _PERIOD)
-  )
-  return opt, opt.loss_scale
+def own(*rule):
+  scale = helpers.OWN.DynamicLossScale(*rule)
+  opt = helpers.OWN.MixedPrecisionLossScaleOptimizer(momentum(), scale)
+  return opt, scale._current_loss_scale
 
 
-def make_growth_backoff():
-  scale = policies.GrowthBackoff(_SCALE, 2.0, 0.5, _PERIOD)
+def compat(*rule):
+  scale = tfl.DynamicLossScale(*(rule or (_SCALE, _PERIOD)))
   opt = tfl.enable_mixed_precision_graph_rewrite(momentum(), scale)
-  return opt, opt.loss_scale
+  return opt, scale.current_loss_scale
 
 
-def make_contrib():
+def growth_backoff(start, period, factor):
+  scale = policies.GrowthBackoff(
+    start, factor, 1 / factor, period, 2.0**-20, 2.0**126, at_minimum="raise"
+  )
+  opt = tfl.enable_mixed_precision_graph_rewrite(momentum(), scale)
+  return opt, scale.current_loss_scale
+
+
+def managed(start, period, factor):
   graph_rewrite.turn_on()
   manager = tfl.contrib.ExponentialUpdateLossScaleManager(
-    _SCALE, _PERIOD, 1, 2.0, 0.5
+    start, period, 1, factor, 1 / factor
   )
-  opt = tfl.contrib.LossScaleOptimizer(momentum(), manager)
-  return opt, manager.get_loss_scale
+  return tfl.contrib.LossScaleOptimizer(momentum(), manager), manager.loss_scale
 
 
-def make_accumulating():
-  opt, read_scale = make_compat()
-  return tfl.accumulate(opt, steps=2), read_scale
+def accumulating(*rule):
+  opt, scale = compat(*rule)
+  return tfl.accumulate(opt, steps=2), scale
 
 
-def make_by_environment():
+def agreeing(*rule):
+  opt, scale = compat(*rule)
+  return distributed.agree(opt, tf.identity), scale
+
+
+def by_environment(start, period, factor):
   with pytest.MonkeyPatch.context() as context:
     context.setenv(legacy_names.MIXED_PRECISION, "1")
     opt = momentum()
   scale = environment.find_loss_scale(opt)
-  return opt, scale
+  scale._multiplier = factor
+  return opt, scale.current_loss_scale
 
 
 _MAKERS = {
-  "compat": make_compat,
-  "GrowthBackoff": make_growth_backoff,
-  "contrib": make_contrib,
-  "accumulate": make_accumulating,
-  "environment": make_by_environment,
+  each.__name__: each
+  for each in (
+    compat,
+    growth_backoff,
+    managed,
+    accumulating,
+    agreeing,
+    by_environment,
+  )
 }
 
 
@@ -94,19 +114,19 @@ def honored():
   helpers.pairs([*helpers.GRAPH_MODES, "function"], _MAKERS),
 )
 def test_the_scale_falls_and_grows_and_the_loss_falls(mode, api, honored):
-  factor = 2 if api == "accumulate" else 1
-  whole = half_precision.Network(mode, make_whole).train(80)[0]
-  net = half_precision.Network(mode, _MAKERS[api])
-  losses, scales = net.train(80 * factor)
-  if api != "environment":  # Its scale begins at 2**15: nothing overflows.
+  expected = half_precision.Network(mode, whole).train(80)[0]
+  make = functools.partial(_MAKERS[api], _SCALE, _PERIOD, 2.0)
+  net = half_precision.Network(mode, make)
+  losses, scales = net.train(80 * getattr(net.opt, "steps", 1))
+  if api != "by_environment":  # Its scale begins at 2**15: nothing overflows.
     lowest = min(scales)
     skipped = scales.index(lowest)
     assert scales[0] == _SCALE and lowest <= 2.0**20
     assert losses[:skipped] == [losses[0]] * skipped
     assert max(scales[skipped:]) > lowest
   falls = sum(b < a for a, b in itertools.pairwise(scales))
-  assert losses[-1] == pytest.approx(whole[79 - falls], rel=0.02)
-  assert losses[-1] < whole[0] / 4
+  assert losses[-1] == pytest.approx(expected[79 - falls], rel=0.02)
+  assert losses[-1] < expected[0] / 4
   if net.graph is not None:
     count = graph_rewrite.count_float16(net.session, net.fetches)
     assert count.products == (8, 8) and count.casts > 0
@@ -115,23 +135,23 @@ def test_the_scale_falls_and_grows_and_the_loss_falls(mode, api, honored):
 
 def test_replicas_skip_and_train():
   strategy = helpers.two_replicas()
-  net = half_precision.Network("function", make_compat, strategy)
-  starts = net.read_weights()
+  net = half_precision.Network("function", compat, strategy)
+  starts = net.read()[:-1]
   net.train(5)
-  assert all((x == y).all() for x, y in zip(starts, net.read_weights()))
+  assert all((x == y).all() for x, y in zip(starts, net.read()))
   net.train(25)
-  assert all((x != y).any() for x, y in zip(starts, net.read_weights()))
+  assert all((x != y).any() for x, y in zip(starts, net.read()))
   assert 2.0**10 < float(net.opt.loss_scale()) < 2.0**21
 
 
 def test_a_checkpoint_has_float32_and_resumes(tmp_path):
-  net = half_precision.Network("graph_v1", make_compat)
+  net = half_precision.Network("graph_v1", compat)
   net.train(20)
   with net.graph.as_default():
     path = net.saver.save(net.session, str(tmp_path / "ckpt"))
   dtypes = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
   assert tf.float16 not in dtypes.values()
-  other = half_precision.Network("graph_v1", make_compat)
+  other = half_precision.Network("graph_v1", compat)
   with other.graph.as_default():
     other.saver.restore(other.session, path)
   assert other.train(20) == net.train(20)
@@ -139,7 +159,7 @@ def test_a_checkpoint_has_float32_and_resumes(tmp_path):
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 def test_the_hook_names_gradients_that_overflow(mode, caplog, tmp_path):
-  net = half_precision.Network(mode, make_compat)
+  net = half_precision.Network(mode, compat)
   hook = monitoring.LossScaleHook(net.opt, str(tmp_path))
   with net.graph.as_default():
     hook.begin()
@@ -243,3 +263,99 @@ def test_counts():
     assert 0 < count.others[0] <= count.others[1]
     text = f"2 of 3 products and convolutions, {count.casts} casts"
     assert str(count) == text and count.casts >= 2
+
+
+# What is lowered -------------------------------------------------------------
+
+_Y = np.eye(4, dtype="float32")[np.arange(16) % 4]
+_LOSSES = {
+  # Lowered itself: the seed of its gradient is a number of float16.
+  "product": lambda y: tf.reshape(tf.matmul(y[:1], _Y[:1], False, True), []),
+  "sum": lambda y: tf.reduce_sum(y) / 8.0,
+  "log-softmax": lambda y: -tf.reduce_sum(tf.nn.log_softmax(y) * _Y) / 16.0,
+  "squares": lambda y: tf.reduce_mean(tf.square(y - _Y)),
+}
+_RULE = 1.0, 6, 2.0**8
+_STEPS = 24
+
+
+def two_layers(mode, make, loss):
+  def loss_of(x, weights):
+    w1, b1, w2 = weights
+    return loss(tf.matmul(tf.nn.relu(tf.matmul(x[:16, :8], w1) + b1), w2))
+
+  make = functools.partial(make, *_RULE)
+  shapes = (8, 8), (8,), (8, 4)
+  return half_precision.Network(mode, make, None, shapes, loss_of)
+
+
+def run_watched(net):
+  """Takes a step; returns the graphs that TensorFlow executes."""
+  if net.graph is None:
+    return half_precision.graphs_of(net.step)
+  options = tf1.RunOptions(output_partition_graphs=True)
+  metadata = tf1.RunMetadata()
+  with net.graph.as_default():  # The hook's ops are the package's, too.
+    monitoring.LossScaleHook(net.opt).run(
+      net.session, net.fetches, None, options, metadata
+    )
+  return metadata.partition_graphs
+
+
+def list_rows(net, scale):
+  """Trains from a loss scale; returns weights and scale after each step."""
+  net.start(scale)
+  rows = [net.read()]
+  for _ in range(_STEPS):
+    net.train(getattr(net.opt, "steps", 1))
+    rows.append(net.read())
+  return rows
+
+
+def check(rows):
+  """Checks that steps which are not skipped train."""
+  good = 0
+  for before, after in itertools.pairwise(rows):
+    is_skipped = after[-1] < before[-1]
+    for old, new in zip(before[:-1], after[:-1]):
+      assert is_skipped == np.array_equal(old, new)
+    good += not is_skipped
+  assert rows[-1][-1] < 2.0**40
+  assert good > _STEPS / 4
+
+
+@pytest.mark.parametrize("mode", [*helpers.GRAPH_MODES, "function"])
+@pytest.mark.parametrize("api", _MAKERS)
+def test_nothing_of_the_package_is_lowered(mode, api, honored):
+  of_model = re.compile("(.*model(_1)?|gradients|gradient_tape)/")
+  for loss in _LOSSES.values():
+    net = two_layers(mode, _MAKERS[api], loss)
+    lowered = half_precision.list_lowered(run_watched(net))
+    assert "MatMul" in str(lowered.values())
+    assert not [name for name in lowered if not of_model.match(name)]
+    theirs = two_layers(mode, own, loss) if api == "compat" else None
+    for scale in (2.0**15, 2.0**17, 2.0**32, 2.0**126):
+      rows = list_rows(net, scale)
+      check(rows)
+      if theirs:
+        assert_equal = np.testing.assert_array_equal
+        tf.nest.map_structure(assert_equal, rows, list_rows(theirs, scale))
+
+
+def test_bounds_of_a_loss_scale_are_not_lowered():
+  """Multiplies a loss by a loss scale that has bounds, as a program may."""
+  graph_rewrite.turn_on()
+  with tf.Graph().as_default(), tf1.Session() as session:
+    weight = tf1.Variable([[0.5]] * 8)
+    x = np.random.default_rng(0).normal(size=(16, 8)).astype("float32")
+    scale = policies.GrowthBackoff(2.0**17, max_loss_scale=2.0**30)()
+    loss = _LOSSES["product"](tf.matmul(x, tf.tile(weight, [1, 4])))
+    (grad,) = tf.gradients(loss * scale, weight)
+    session.run(tf1.global_variables_initializer())
+    options = tf1.RunOptions(output_partition_graphs=True)
+    metadata = tf1.RunMetadata()
+    found = session.run(grad / scale, None, options, metadata)
+  lowered = half_precision.list_lowered(metadata.partition_graphs)
+  assert lowered and not {"Maximum", "Minimum"} & {*lowered.values()}
+  # As with TensorFlow's own loss scale, and not 0.
+  assert not np.isfinite(found).any()

@@ -978,3 +978,19 @@ def test_a_metagraph_trains_on(mode, inner, loss_scale, use_resource, tmp_path):
     (train,) = tf1.get_collection(tf1.GraphKeys.TRAIN_OP)
     assert train.name == "train"
     helpers.assert_same_state(train_on(session, train), expected)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_a_step_has_no_more_nodes_than_tensorflows_own(mode):
+  counts = []
+  for module in (tfl, OWN):
+    with helpers.mode_scope(mode) as graph:
+      opt = module.MixedPrecisionLossScaleOptimizer(
+        INNER["sgd"](), module.DynamicLossScale()
+      )
+      weights = [tf1.Variable(1.0, use_resource=True) for _ in range(5)]
+      opt.minimize(tf.add_n(weights) ** 2)
+      made = graph.as_graph_def()
+    bodies = [function.node_def for function in made.library.function]
+    counts.append(sum(map(len, [made.node, *bodies])))
+  assert counts[0] <= counts[1]
