@@ -26,7 +26,7 @@ from tf_compat_lossscale.migration.rewrites import absent_names
 # What this module and those below ask of a file that is no longer in memory.
 _ASKED = (
   *("calls", "has_names_of_compat_v1", "imports_compat_v1"),
-  *("imports_package", "imports_tensorflow", "uses_loss_scaling"),
+  *("imports_package", "imports_tensorflow"),
 )
 
 

@@ -166,11 +166,6 @@ class File:
     return self.show_line(self.lines.find_position(self.switches[0][1][0])[0])
 
   @functools.cached_property
-  def uses_loss_scaling(self) -> bool:
-    """Whether it uses a legacy name, NVIDIA's switch, or this package."""
-    return bool(self.legacy or self.switches or self.imports_package)
-
-  @functools.cached_property
   def main_lines(self) -> set[int]:
     """The lines that run only if the file is `__main__`."""
     return _list_lines(
@@ -195,13 +190,13 @@ class File:
     code works without them. Names that have a command, or are put back, do not
     depend on `tensorflow`.
     """
-    found = []
-    for use in self.source.uses:
-      if use.only_asks or use.form in ("store", "text"):
-        continue
-      absence = missing_names.find(use.name, tensorflow, release)
-      if absence is not None:
-        found.append((use, absence))
+    found = [
+      (use, absence)
+      for use in self.source.uses
+      if not use.only_asks
+      and use.form not in ("store", "text")
+      and (absence := missing_names.find(use.name, tensorflow, release))
+    ]
     if not found:
       return []
     asked = which_tensorflow.find_asked_lines(self.source)

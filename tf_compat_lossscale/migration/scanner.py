@@ -271,8 +271,11 @@ def _parse_related(
   matter = [path for path, text in texts.items() if _has(text, _MATTERS)]
   for path in matter:
     parse(path)
-  uses = any(file.uses_loss_scaling for file in parsed.values())
-  if not (uses or nvidia_switch):
+  uses = nvidia_switch or any(
+    "legacy" in file.facts.signs or file.facts.switch or file.imports_package
+    for file in parsed.values()
+  )
+  if not uses:
     return None, []
   graph = import_graph.ImportGraph(texts)
   using = [path for path, text in texts.items() if _has(text, _USES)]

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import sources
-
-_NAMES = ("tensorflow", "tensorflow.compat.v1")
 
 
 @rules.rule(
@@ -40,14 +39,15 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
   if ".options()" not in file.document.text:
     return
-  tensorflow = next(filter(None, map(_find_bound_name, file.source.uses)), "")
+  names = map(imports.find_bound_name, file.list_imports())
+  tensorflow = next((x for x in names if x and "." not in x), None)
   assignments = file.source.list_nodes(ast.Assign)
   changed = {
     name for node in assignments for name in map(_find_changed, node.targets)
   }
   for node in assignments:
-    names = {t.id for t in node.targets if isinstance(t, ast.Name)}
-    if tensorflow and _is_call_of_options(node.value) and names & changed:
+    own = {t.id for t in node.targets if isinstance(t, ast.Name)}
+    if tensorflow and _is_call_of_options(node.value) and own & changed:
       yield file.replace(node.value, f"{tensorflow}.data.Options()")
 
 
@@ -63,11 +63,3 @@ def _is_call_of_options(node: ast.expr) -> bool:
     and getattr(node.func, "attr", None) == "options"
     and not (node.args or node.keywords)
   )
-
-
-def _find_bound_name(use: sources.Use) -> str | None:
-  """Returns the name to which an import binds TensorFlow, or None."""
-  if not isinstance(use.node, ast.alias) or use.name not in _NAMES:
-    return None
-  name = use.node.asname or use.node.name
-  return name if "." not in name else None

@@ -44,7 +44,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   if needs is None or not needs.disables or _CALL in file.document.text:
     return
   for statement in file.statements:
-    bound = _find_bound_name(statement)
+    bound = imports.find_bound_name(statement)
     if bound is not None:
       call = f"{bound}.{_CALL}"
       lines = [call]
@@ -73,18 +73,3 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     "; ".join(lines),
     opening=lines,
   )
-
-
-def _find_bound_name(statement: ast.stmt) -> str | None:
-  module = ""
-  if isinstance(statement, ast.ImportFrom):
-    module = f"{statement.module}."
-  elif not isinstance(statement, ast.Import):
-    return None
-  for alias in statement.names:
-    name = f"{module}{alias.name}"
-    if name == "tensorflow" or (name == _V1 and (alias.asname or module)):
-      return alias.asname or alias.name
-    if name.startswith("tensorflow.") and not (alias.asname or module):
-      return _V1  # The statement binds `tensorflow`.
-  return None

@@ -17,6 +17,7 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import sources
 
 
 @rules.rule(
@@ -55,8 +56,6 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         edit = imports.make_name_edit(file, alias, new)
         yield file.make(alias, alias.name, new, edits=[edit])
   for use in file.source.uses:
-    root: ast.AST = use.node
-    while isinstance(root, ast.Attribute):
-      root = root.value
+    root, _ = sources.split(use.node)
     if isinstance(root, ast.Name) and root.id == "tensorflow_core":
       yield file.replace(root, "tensorflow")
