@@ -140,7 +140,18 @@ _SCALES = {
     True,
     "is healthy",
   ),
-  "resumed at 1": (make(3000, lambda i: True, 1.0), True, "1 and never moved"),
+  "resumed at 1": (
+    make(3000, lambda i: True, 1.0),
+    False,
+    "was 1 at the first step of the log, 0",
+  ),
+  "written each 100 steps, skipped from the start": (
+    make(3000, lambda i: True)[100::100],
+    False,
+    "was 1 at the first step of the log, 100",
+  ),
+  "one step": ([Row(0, 1.0, False)], True, "0 steps tell too little"),
+  "at 1 for a short while": (make(1500, lambda i: True, 1.0), True, "is 1 and"),
 }
 
 

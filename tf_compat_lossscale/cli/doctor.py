@@ -144,12 +144,12 @@ def _judge_end(facts: _Facts) -> _Verdict:
 
 
 def _judge_floor(facts: _Facts) -> _Verdict:
-  """Judges a scale that fell to its lowest value, and stays there.
+  """Judges a scale that fell to its lowest value, or began at 1, and stays.
 
   There, a skipped step does not change the scale. So a log of the scale alone
   does not tell the skipped steps from the good ones.
   """
-  if facts.tells_skips or not facts.falls:
+  if facts.tells_skips or not (facts.falls or facts.scale <= 1):
     return None
   moves = [x for old, x in facts.pairs if x.scale != old.scale]
   growths = (
@@ -158,19 +158,21 @@ def _judge_floor(facts: _Facts) -> _Verdict:
     if row.scale > old.scale
   )
   # A log that lacks steps may show a growth late.
-  gap = max(row.step - old.step for old, row in facts.pairs)
+  gap = max((row.step - old.step for old, row in facts.pairs), default=0)
   limit = min(growths, default=_PERIOD) + gap
-  start = facts.falls[-1].step
+  start = (facts.falls[-1] if facts.falls else facts.first).step
   since = facts.last.step - start
   lowest = min(row.scale for row in facts.rows)
   if facts.scale > lowest or since <= limit:
     return None
+  how = f"fell to {lowest:g}, its lowest value, at step {start}"
+  if not facts.falls:
+    how = f"was {lowest:g} at the first step of the log, {start}"
   return (
     "stuck",
     False,
-    f"The run is stuck: the loss scale fell to {lowest:g}, its lowest value, "
-    f"at step {start}, and did not grow in the {since} steps since. So at "
-    f"least one step of {limit} was skipped, if not all.",
+    f"The run is stuck: the loss scale {how}, and did not grow in the {since} "
+    f"steps since. So at least one step of {limit} was skipped, if not all.",
     "Watch the run by LossScaleHook, LossScaleCallback, or tf-lossscale run "
     "--watch, which count the skipped steps and name the gradients.",
     _FLOAT32,
