@@ -538,7 +538,10 @@ def test_converted(tmp_path):
   for to in ("fp32", "contrib"):  # These have no policies.
     new = str(tmp_path / to)
     done = checkpoint.convert(path, new, to=to)
-    assert {"skipped_steps", *_COUNTS} <= set(done.dropped)
+    # tf.contrib's bad steps are the overflows since the scale last moved.
+    kept = {"spent_hysteresis"} & {*_COUNTS} if to == "contrib" else set()
+    dropped = {"skipped_steps", *_COUNTS}
+    assert dropped & set(done.dropped) == dropped - kept
     names = set(checkpoint_contents.contents(new))
     assert names.isdisjoint(["skipped_steps", *_COUNTS])
   manager = contrib.ExponentialUpdateLossScaleManager

@@ -86,12 +86,6 @@ def tell_skips(optimizer: Any, state: Any, on_skip: Callable[[], None]) -> Any:
   return twin
 
 
-def take_over(optimizer: Any, twin: Any) -> None:
-  """Sets the attributes that a subclass's methods have set on the twin."""
-  own = {name: vars(optimizer)[name] for name in ("_loss_scale", "_optimizer")}
-  vars(optimizer).update(vars(twin) | own)
-
-
 def initialize_in_sessions(variable: tf.Variable) -> None:
   """Makes Keras initialize a variable of a graph before it runs a session."""
   _module.backend.track_variable(variable)

@@ -331,8 +331,13 @@ class LossScaleOptimizer(
       note = lambda: self.skip_notes.write(state)  # noqa: E731
       twin = _keras2.tell_skips(self, state, note)
       apply = super(LossScaleOptimizer, twin).apply_gradients
+      before = dict(vars(twin))
       result = apply(pairs, *args, **kwargs)
-      _keras2.take_over(self, twin)
+      # A subclass's methods may have set attributes.
+      changed = [
+        x for x in vars(twin).items() if before.get(x[0], x) is not x[1]
+      ]
+      vars(self).update(changed)
     else:
       result = super().apply_gradients(pairs, *args, **kwargs)
       # The step is always applied, and Keras does not ask.

@@ -74,10 +74,8 @@ train('Averaged Momentum', lambda: Averaged(tf.train.MomentumOptimizer(0.1, 0.9)
 train('SGD, clipped', lambda: tf.train.GradientDescentOptimizer(0.1), clipped)
 train('Decayed', Decayed)
 train('LossScaleOptimizer', managed)
-try:
-  tf.train.experimental.MixedPrecisionLossScaleOptimizer(tf.train.AdamOptimizer(0.1), 'dynamic')
-except ValueError as error:
-  print('refused')
+train('Adam, wrapped', lambda: tf.train.experimental.MixedPrecisionLossScaleOptimizer(
+    tf.train.AdamOptimizer(0.1), 'dynamic'))
 
 os.environ['TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING'] = '0'
 train('no loss scale', lambda: tf.train.AdamOptimizer(0.1))
