@@ -205,9 +205,6 @@ def test_subcommands_load_when_used():
   assert "inspect" in helpers.run_python("-c", code)
 
 
-@pytest.mark.skipif(
-  "TEST_SRCDIR" in os.environ, reason="pip's command; Bazel makes its own"
-)
 def test_the_shell_completes_words(monkeypatch):
   argcomplete = pytest.importorskip("argcomplete")
   monkeypatch.setenv("_ARGCOMPLETE", "1")
@@ -230,6 +227,9 @@ def test_help_breaks_no_word(columns, monkeypatch, capsys):
     assert not re.search(r"\w-\n", page), page
 
 
+@pytest.mark.skipif(
+  "TEST_SRCDIR" in os.environ, reason="pip's command; Bazel makes its own"
+)
 def test_installed_command():
   command = os.path.join(os.path.dirname(sys.executable), "tf-lossscale")
   done = subprocess.run(
