@@ -163,18 +163,25 @@ class _RowsOfAdam(tf.train.AdamOptimizer):
     settings = self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t
     return [tf.cast(value, dtype.base_dtype) for value in settings]
 
-
-class LazyAdamOptimizer(_RowsOfAdam):
-  """Adam that leaves the moments of rows without gradients as they are."""
-
-  def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
-    rate, beta1, beta2, epsilon = self._cast_settings(var.dtype)
+  def _move_moments(self, grad: Any, var: Any, indices: Any) -> Any:
+    """Returns Adam's rate of this step, and the new moments of some rows."""
+    rate, beta1, beta2, _ = self._cast_settings(var.dtype)
     power1, power2 = self._get_beta_accumulators()
     rate *= tf.sqrt(1 - tf.cast(power2, rate.dtype))
     rate /= 1 - tf.cast(power1, rate.dtype)
     m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
     new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
     new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
+    return rate, new_m, new_v
+
+
+class LazyAdamOptimizer(_RowsOfAdam):
+  """Adam that leaves the moments of rows without gradients as they are."""
+
+  def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
+    *_, epsilon = self._cast_settings(var.dtype)
+    m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+    rate, new_m, new_v = self._move_moments(grad, var, indices)
     step = rate * new_m / (tf.sqrt(new_v) + epsilon)
     return tf.group(
       m.scatter_update(tf.IndexedSlices(new_m, indices)),
@@ -237,13 +244,9 @@ class NadamOptimizer(_KernelOfAdam):
     }
 
   def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
-    rate, beta1, beta2, epsilon = self._cast_settings(var.dtype)
-    power1, power2 = self._get_beta_accumulators()
-    rate *= tf.sqrt(1 - tf.cast(power2, rate.dtype))
-    rate /= 1 - tf.cast(power1, rate.dtype)
+    _, beta1, beta2, epsilon = self._cast_settings(var.dtype)
     m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
-    new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
-    new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
+    rate, new_m, new_v = self._move_moments(grad, var, indices)
     ahead = beta1 * new_m + (1 - beta1) * grad
     step = rate * ahead / (tf.sqrt(new_v) + epsilon)
     updates = [var.scatter_sub(tf.IndexedSlices(step, indices))]
