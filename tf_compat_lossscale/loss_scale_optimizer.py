@@ -144,7 +144,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     self._optimizer = opt
     self._loss_scale = loss_scale
     for each in optimizer_kinds.walk(opt):  # The program's own scale wins.
-      if vars(each).pop(optimizer_kinds.BY_ENVIRONMENT, None) is not None:
+      own = getattr(each, "__dict__", {})
+      if own.pop(optimizer_kinds.BY_ENVIRONMENT, None) is not None:
         tracking.track(each, loss_scale, "loss_scale")
 
   @attributes.DefaultProperty
