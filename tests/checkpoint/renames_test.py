@@ -22,7 +22,6 @@ from saved_graphs import save_tensors
 from saved_graphs import variable
 import tensorflow as tf
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.cli import main as cli
 
@@ -48,13 +47,7 @@ def build(parts, scopes):
       weights = [*weight] if is_partitioned else [weight]
       if not is_inside:
         stack.close()
-      opt, scale = inner, None
-      if kind == "dynamic":
-        scale = tfl.DynamicLossScale()
-        opt = tfl.MixedPrecisionLossScaleOptimizer(inner, scale)
-      elif kind == "contrib":
-        scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
-        opt = tfl.contrib.LossScaleOptimizer(inner, scale)
+      opt, scale = role_programs.wrap(inner, kind)
       loss = tf.reduce_sum(tf.convert_to_tensor(weight) ** 2)
       opt.minimize(loss, var_list=weights)
       averages = tf1.train.ExponentialMovingAverage(0.9)

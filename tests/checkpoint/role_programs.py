@@ -70,6 +70,17 @@ def _add_users_variables():
   }
 
 
+def wrap(inner, kind):
+  """Returns an optimizer with a loss scale of a kind, and the loss scale."""
+  if kind == "dynamic":
+    scale = tfl.DynamicLossScale()
+    return tfl.MixedPrecisionLossScaleOptimizer(inner, scale), scale
+  if kind == "contrib":
+    scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
+    return tfl.contrib.LossScaleOptimizer(inner, scale), scale
+  return inner, None
+
+
 def minimize(inner, kind, w):
   """Adds a step of a wrapped optimizer; returns use -> variable that it made.
 
@@ -79,13 +90,7 @@ def minimize(inner, kind, w):
       word for none.
     w: The variable that is trained.
   """
-  opt, scale = inner, None
-  if kind == "dynamic":
-    scale = tfl.DynamicLossScale()
-    opt = tfl.MixedPrecisionLossScaleOptimizer(inner, scale)
-  elif kind == "contrib":
-    scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
-    opt = tfl.contrib.LossScaleOptimizer(inner, scale)
+  opt, scale = wrap(inner, kind)
   opt.minimize(tf.reduce_sum(w * w), var_list=[w])
   found = {slot: inner.get_slot(w, slot) for slot in inner.get_slot_names()}
   if isinstance(inner, tf1.train.AdamOptimizer):
