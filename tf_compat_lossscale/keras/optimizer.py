@@ -337,7 +337,7 @@ class LossScaleOptimizer(
       changed = [
         x for x in vars(twin).items() if before.get(x[0], x) is not x[1]
       ]
-      vars(self).update(changed)
+      self.__dict__.update(changed)
     else:
       result = super().apply_gradients(pairs, *args, **kwargs)
       # The step is always applied, and Keras does not ask.
