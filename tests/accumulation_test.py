@@ -12,12 +12,14 @@ import growth_backoff_oracle as oracle
 import helpers
 from helpers import GRAPH_MODES
 from helpers import MODES
-from helpers import Spec
 import numpy as np
+import processes
 import pytest
 from scaled_optimizers import dynamic
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
+from trainers import Spec
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
@@ -156,7 +158,7 @@ def test_as_one_step(mode, replicas, seed, tmp_path):
     def start():
       strategy = helpers.two_replicas() if replicas == 2 else None
       return stack.enter_context(
-        helpers.Trainer(
+        trainers.Trainer(
           mode,
           setup.make,
           _SPECS,
@@ -188,7 +190,9 @@ def test_as_one_step(mode, replicas, seed, tmp_path):
       states.append(comparable(ours))
   applied = 0
   plain = wrap(1, setup.inner)
-  with helpers.Trainer(mode, plain, _DENSE, use_resource=use_resource) as other:
+  with trainers.Trainer(
+    mode, plain, _DENSE, use_resource=use_resource
+  ) as other:
     for window, state in zip(setup.windows, states):
       if is_finite(window):
         applied += 1
@@ -196,7 +200,7 @@ def test_as_one_step(mode, replicas, seed, tmp_path):
       assert state["global_step"] == applied
       expected = comparable(other)
       if setup.steps != 3 or not setup.mean:
-        helpers.assert_same_state(state, expected)
+        trainers.assert_same_state(state, expected)
         continue
       assert sorted(state) == sorted(expected)
       for name, value in state.items():  # TensorFlow may multiply by 1/3.
@@ -241,7 +245,7 @@ _BLIND = {
 def test_a_scale_that_does_not_look_at_gradients(mode, scale):
   inner = lambda: tf1.train.MomentumOptimizer(0.5, 0.5)  # noqa: E731
   make = accumulated(_BLIND[scale], inner, mean=False)
-  with helpers.Trainer(mode, make) as trainer:
+  with trainers.Trainer(mode, make) as trainer:
     for grad in (1.0, 2.0):
       trainer.step(grad)
     state = trainer.state()
@@ -250,7 +254,7 @@ def test_a_scale_that_does_not_look_at_gradients(mode, scale):
     for grads in ((math.inf, math.nan), (3e38, 3e38), (1.0, -math.inf)):
       for grad in grads:
         trainer.step(grad)
-      helpers.assert_same_state(trainer.state(), state)
+      trainers.assert_same_state(trainer.state(), state)
     assert state["global_step"] == 1
 
 
@@ -259,7 +263,7 @@ def test_a_scale_that_does_not_look_at_gradients(mode, scale):
 def test_names_with_a_fixed_scale_and_a_window(mode, use_resource):
   """Checks that the cond of the window names no variable."""
   make = accumulated(8, helpers.INNER["adam"])
-  with helpers.Trainer(mode, make, use_resource=use_resource) as trainer:
+  with trainers.Trainer(mode, make, use_resource=use_resource) as trainer:
     names = [v.op.name for v in trainer.opt.variables() if "power" in v.name]
   scope = "" if mode == "graph_v2" and use_resource else "cond/"
   assert names == [f"{scope}beta1_power", f"{scope}beta2_power"]
@@ -268,7 +272,7 @@ def test_names_with_a_fixed_scale_and_a_window(mode, use_resource):
 # Gradients -------------------------------------------------------------------
 
 
-class Tiny(helpers.Trainer):
+class Tiny(trainers.Trainer):
   """A trainer of a float16 variable with the gradient 2**-25."""
 
   def _build(self, fed):
@@ -302,7 +306,7 @@ def test_transform(mode):
     return list(zip(grads, variables))
 
   make = accumulated(transform=clip)
-  with helpers.Trainer(mode, make, (Spec(), Spec((1,)))) as trainer:
+  with trainers.Trainer(mode, make, (Spec(), Spec((1,)))) as trainer:
     trainer.step([3.0, 0.0], [1.0])
     trainer.step([3.0, 0.0], [7.0])
     state = trainer.state()
@@ -401,7 +405,7 @@ def test_threads():
     for _ in range(60):
       opt.apply_gradients([(tf.constant(1.0), weight)], step)
 
-  helpers.in_threads(train, 6)
+  processes.in_threads(train, 6)
   assert (step.numpy(), weight.numpy()) == (90, -90)
   assert int(opt.micro_batches) == 0
   assert int(opt.loss_scale.good_steps) == 90
@@ -431,7 +435,7 @@ def test_last_step_applied_belongs_to_windows(mode):
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_last_step_applied_in_graphs(mode):
-  with helpers.Trainer(mode, accumulated()) as trainer:
+  with trainers.Trainer(mode, accumulated()) as trainer:
     (own,) = loss_scale_optimizer.list_optimizers(trainer.graph)
     assert own is trainer.opt
     applied = own.last_step_applied
@@ -574,7 +578,7 @@ def test_other_steps_in_a_resumed_window(
 
   def start(steps):
     make = accumulated(dynamic(8, 1000), steps=steps, mean=mean)
-    return helpers.Trainer(mode, make, (Spec(()),))
+    return trainers.Trainer(mode, make, (Spec(()),))
 
   with start(before) as run:
     for grad in grads[:saved]:
@@ -600,7 +604,7 @@ def test_a_saver_within_a_window(mode, use_resource, tmp_path):
   schedule = [1.0, 0.3, 0.7, -0.2, math.inf, 0.9, 0.1, 0.2, 0.3]
   path, states = str(tmp_path / "ckpt"), []
   for resumed in (False, True):
-    with helpers.Trainer(mode, make, use_resource=use_resource) as trainer:
+    with trainers.Trainer(mode, make, use_resource=use_resource) as trainer:
       saver = tf1.train.Saver()
       if resumed:
         saver.restore(trainer.session, path)
@@ -611,7 +615,7 @@ def test_a_saver_within_a_window(mode, use_resource, tmp_path):
       for grad in schedule[5:]:
         trainer.step(grad)
       states.append(trainer.state())
-  helpers.assert_same_state(*states)
+  trainers.assert_same_state(*states)
   names = dict(tf.train.list_variables(path))
   assert names["v0/accumulated_gradient"] == [2]
   assert names["accumulation/micro_batches"] == []

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+import trainers
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
@@ -21,7 +22,7 @@ tf1 = tf.compat.v1
 _INF = float("inf")
 
 
-class Trainer(helpers.Trainer):
+class Trainer(trainers.Trainer):
   """The trainer of `helpers`, for tf.contrib's optimizer."""
 
   def __init__(self, mode, manager, inner="sgd", **kwargs):
@@ -59,7 +60,7 @@ def test_trains_and_leaves_steps_out(mode, inner):
     assert trainer.value(trainer.global_step) == 5
     value = trainer.value(trainer.variables[0])
   assert scales == [1024, 2048, 2048, 2048, 1024, 1024, 2048]
-  with helpers.Trainer(mode, helpers.INNER[inner]) as bare:
+  with trainers.Trainer(mode, helpers.INNER[inner]) as bare:
     for grad in filter(math.isfinite, grads):
       bare.step(grad)
     expected = bare.value(bare.variables[0])

@@ -13,6 +13,7 @@ from object_models import Model
 import pytest
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
 
 from tf1_contrib import opt
 import tf_compat_lossscale as tfl
@@ -62,10 +63,10 @@ def make_scaled(kind, monkeypatch):
   helpers.pairs(helpers.MODES, ["sgd", "momentum", "adam"], [False, True]),
 )
 def test_steps_are_those_of_the_wrapper(mode, kind, apply_only, monkeypatch):
-  specs = (helpers.Spec(), helpers.Spec((3, 2), kind="sparse"))
+  specs = (trainers.Spec(), trainers.Spec((3, 2), kind="sparse"))
 
   def record(make):
-    with helpers.Trainer(mode, make, specs, apply_only) as trainer:
+    with trainers.Trainer(mode, make, specs, apply_only) as trainer:
       for factor in _SCHEDULE:
         trainer.step(factor, factor)
         yield trainer.state(), trainer.loss_scale, trainer.good_steps
@@ -79,7 +80,7 @@ def test_steps_are_those_of_the_wrapper(mode, kind, apply_only, monkeypatch):
       if not name.endswith(("current_loss_scale", "good_steps"))
     }
     assert len(weights) == len(wrapped_state) - 2
-    helpers.assert_same_state(state, weights)
+    trainers.assert_same_state(state, weights)
     assert scale == wrapped_scale
   assert found[-1][1:] == (2.0**13, 2)
 
@@ -87,12 +88,12 @@ def test_steps_are_those_of_the_wrapper(mode, kind, apply_only, monkeypatch):
 def test_replicas_share_the_loss_scale(monkeypatch):
   make = lambda: make_scaled("momentum", monkeypatch)  # noqa: E731
   strategy = helpers.two_replicas()
-  with helpers.Trainer("function", make, strategy=strategy) as trainer:
+  with trainers.Trainer("function", make, strategy=strategy) as trainer:
     trainer.step(1.0)
     once = trainer.state()
     assert once["v0"][0] != 1.0
     trainer.step(np.nan)
-    helpers.assert_same_state(trainer.state(), once)
+    trainers.assert_same_state(trainer.state(), once)
     assert trainer.loss_scale == 2.0**14
 
 
@@ -409,7 +410,7 @@ _WRAPPERS = {
 def test_hooks_watch_the_scale_that_is_used(kind, monkeypatch):
   monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   make = lambda: _WRAPPERS[kind](helpers.INNER["momentum"])  # noqa: E731
-  with helpers.Trainer("graph_v1", make) as trainer:
+  with trainers.Trainer("graph_v1", make) as trainer:
     hook = monitoring.LossScaleHook(trainer.opt, on_stuck="stop", patience=3)
     for factor in (1.0, 1.0, np.inf, np.inf, np.inf):
       assert not hook.stop_requested

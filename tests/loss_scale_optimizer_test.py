@@ -13,13 +13,15 @@ from helpers import GRAPH_MODES
 from helpers import INNER
 from helpers import MODES
 from helpers import OWN
-from helpers import Spec
-from helpers import Trainer
 import numpy as np
+import processes
 import pytest
 from scaled_optimizers import dynamic
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
+from trainers import Spec
+from trainers import Trainer
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
@@ -190,7 +192,7 @@ def _train_with_checked_numerics():
 
 
 def test_numerics_may_be_checked():
-  helpers.run_alone(_train_with_checked_numerics)
+  processes.run_alone(_train_with_checked_numerics)
 
 
 def test_the_loss_scale_is_public():
@@ -977,7 +979,7 @@ def test_a_metagraph_trains_on(mode, inner, loss_scale, use_resource, tmp_path):
     saver.restore(session, path)
     (train,) = tf1.get_collection(tf1.GraphKeys.TRAIN_OP)
     assert train.name == "train"
-    helpers.assert_same_state(train_on(session, train), expected)
+    trainers.assert_same_state(train_on(session, train), expected)
 
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)

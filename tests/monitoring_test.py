@@ -6,10 +6,12 @@ import math
 import re
 
 import helpers
-from helpers import Spec
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
+import trainers
+from trainers import Spec
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import _step_log
@@ -53,7 +55,7 @@ class Program:
     self, mode="graph_v1", make=make_sgd, specs=None, more=(), **options
   ) -> None:
     specs = specs or (Spec(),)
-    self.trainer = helpers.Trainer(mode, make, specs, *more)
+    self.trainer = trainers.Trainer(mode, make, specs, *more)
     self.hook = monitoring.LossScaleHook(self.trainer.opt, **options)
 
   def __enter__(self):
@@ -422,7 +424,7 @@ def test_threads_that_share_a_session(tmp_path):
         for j in range(25):
           session.run(train, {x: _INF if (i + j) % 9 == 0 else 1.0})
 
-      helpers.in_threads(work, 4)
+      processes.in_threads(work, 4)
   rows = read(tmp_path)
   assert list(rows) == list(range(101))
   skipped = sum((i + j) % 9 == 0 for i in range(4) for j in range(25))

@@ -25,6 +25,7 @@ import pytest
 import random_optimizers
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
@@ -37,7 +38,7 @@ _PAGE = (helpers.ROOT / "docs" / "policies.md").read_text("utf-8")
 _scales = st.floats(2.0**-126, float(np.finfo(np.float32).max), width=32)
 
 
-class Training(helpers.Trainer):
+class Training(trainers.Trainer):
   """Training of two variables by given gradients, with a loss scale.
 
   The gradients of `v0` are the given number and, in the other elements, 1;
@@ -46,7 +47,7 @@ class Training(helpers.Trainer):
 
   def __init__(self, make, mode, strategy=None, config=None):
     make_optimizer = wrap(make, lambda: tf1.train.MomentumOptimizer(0.001, 0.9))
-    specs = (helpers.Spec((3,)), helpers.Spec(()))
+    specs = (trainers.Spec((3,)), trainers.Spec(()))
     super().__init__(
       mode, make_optimizer, specs, True, strategy=strategy, config=config
     )
@@ -413,7 +414,7 @@ def test_the_rule_of_keras_3_is_that_of_keras_itself(interval):
 _COUNTS = ("spent_hysteresis", "overflows", "steps_to_overflow")
 
 
-class Program(helpers.Trainer):
+class Program(trainers.Trainer):
   """A Session program with a loss scale or a manager, and with a saver."""
 
   def __init__(self, make, mode="graph_v1"):
@@ -423,7 +424,7 @@ class Program(helpers.Trainer):
         return contrib.LossScaleOptimizer(adam, self.scale)
       return tfl.MixedPrecisionLossScaleOptimizer(adam, self.scale)
 
-    super().__init__(mode, make_optimizer, (helpers.Spec(()),))
+    super().__init__(mode, make_optimizer, (trainers.Spec(()),))
     self.saver = checkpoint.Saver()
     self._stack.close()
 
@@ -462,7 +463,7 @@ def test_from_dynamic_loss_scale_and_back(tmp_path, old, new):
   assert policy.read(*names) == [32, 2, 3]
   path = policy.run(1.0, 1.0).save_names(tmp_path)
   back = Program(lambda: tfl.DynamicLossScale(8, 3), old).restore_names(path)
-  helpers.assert_same_state(back.state(), dynamic.run(1.0, 1.0).state())
+  trainers.assert_same_state(back.state(), dynamic.run(1.0, 1.0).state())
 
 
 @pytest.mark.any_release

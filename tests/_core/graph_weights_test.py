@@ -6,6 +6,7 @@ import os
 import weakref
 
 import helpers
+import processes
 import pytest
 import tensorflow as tf
 
@@ -116,7 +117,7 @@ def test_optimizer_lists_the_weights_of_the_current_graph_alone():
 
 @pytest.mark.thorough
 def test_graphs_are_collected_and_memory_does_not_grow():
-  helpers.run_alone(many_graphs)
+  processes.run_alone(many_graphs)
 
 
 def many_graphs():
@@ -132,7 +133,7 @@ def many_graphs():
     del graph
     if i % 10 == 9:
       gc.collect()
-    resident.append(helpers.resident_memory())
+    resident.append(processes.resident_memory())
   assert sum(graph() is not None for graph in graphs) == 0
   growth = resident[-1] - resident[19]
   print(f"20 graphs: resident memory grew by {growth / 2**20:.1f} MB")

@@ -2,11 +2,12 @@
 """Tests gradients that one replica has and the other lacks."""
 
 import helpers
-from helpers import Spec
 import pytest
 from scaled_optimizers import dynamic
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
+from trainers import Spec
 
 from tf_compat_lossscale import contrib
 
@@ -32,7 +33,7 @@ _KINDS = {
 }
 
 
-class OneSided(helpers.Trainer):
+class OneSided(trainers.Trainer):
   """Training of four variables: both replicas, one or none have gradients."""
 
   def _build(self, fed):

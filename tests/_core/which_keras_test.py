@@ -5,6 +5,7 @@ import os
 import sys
 
 import helpers
+import processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -44,7 +45,7 @@ def test_use_keras_2_before_tensorflow_is_imported():
     tfl.use_keras_2()
     assert ".engine." in tensorflow.keras.Model.__module__
   """
-  helpers.run_forked("-c", code, **helpers.KERAS_2)
+  processes.run_forked("-c", code, **helpers.KERAS_2)
 
 
 def test_use_keras_2_too_late(monkeypatch):

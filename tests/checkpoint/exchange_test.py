@@ -6,10 +6,11 @@ import contextlib
 import helpers
 from helpers import INNER
 from helpers import OWN
-from helpers import Spec
-from helpers import Trainer
 import pytest
 import tensorflow as tf
+import trainers
+from trainers import Spec
+from trainers import Trainer
 
 import tf_compat_lossscale as tfl
 
@@ -88,9 +89,9 @@ class Program:
       status.assert_consumed()
       if self._t.graph is not None:
         status.run_restore_ops(self._t.session)
-    helpers.assert_same_state(self._t.state(), other.saved)
+    trainers.assert_same_state(self._t.state(), other.saved)
     self._train_on()
-    helpers.assert_same_state(self._t.state(), other.later)
+    trainers.assert_same_state(self._t.state(), other.later)
 
 
 def check_exchange(mode, inner, loss_scale, folder, **kwargs):
@@ -138,4 +139,4 @@ def test_deferred_slots_and_weights(tmp_path):
     status = checkpoint.restore(program.paths["by_object"])
     run(t, 0.25, 0.5, 0.75, 1.0)
     status.assert_consumed()
-    helpers.assert_same_state(t.state(), program.later)
+    trainers.assert_same_state(t.state(), program.later)

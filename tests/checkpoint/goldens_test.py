@@ -4,6 +4,7 @@
 import checkpoint_runner
 import helpers
 import numpy as np
+import processes
 import pytest
 
 _GOLDENS = helpers.list_goldens("session", "contrib")
@@ -103,7 +104,7 @@ def cases():
 @pytest.mark.parametrize(("golden", "behavior", "goldens"), cases())
 def test_trains_on_as_recorded(golden, behavior, goldens, tmp_path_factory):
   paths = [str(helpers.GOLDENS / name) for name in goldens]
-  output = helpers.run_once(
+  output = processes.run_once(
     tmp_path_factory, _RUNNER, behavior, *paths, timeout=600
   )
   results = helpers.parse_json(output)[str(helpers.GOLDENS / golden)]

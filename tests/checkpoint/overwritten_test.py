@@ -8,8 +8,8 @@ import random
 import threading
 import time
 
-import helpers
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -113,9 +113,9 @@ def write_forever():
 @contextlib.contextmanager
 def start_writer(prefix):
   """Runs `write_forever` in a process; waits for the first checkpoint."""
-  code = f"{helpers.import_line(__file__)}test.write_forever()"
+  code = f"{processes.import_line(__file__)}test.write_forever()"
   with open(f"{prefix}.log", "w+") as log:
-    with helpers.start_forked(
+    with processes.start_forked(
       "-c", code, stdout=log, stderr=log, PREFIX=prefix
     ) as process:
       end = time.monotonic() + 120

@@ -11,12 +11,13 @@ import tempfile
 
 from checkpoint_contents import contents
 import helpers
+import processes
 import pytest
 from saved_graphs import save_tensors
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import writing
+from tf_compat_lossscale.checkpoint import _writing
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
@@ -166,7 +167,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 sys.exit(cli.main(["convert", {str(_SESSION)!r},
   {str(tmp_path / "sub" / "new")!r}, "--to=fp32"]))
 """
-  done = helpers.complete_forked("-c", code)
+  done = processes.complete_forked("-c", code)
   assert done.returncode == 2 and not list(tmp_path.iterdir())
 
 
@@ -203,7 +204,7 @@ def test_killed_at_any_step(replaces, tmp_path):
     if replaces:
       checkpoint.convert(_SESSION, new, "saver")
     old = contents(new) if replaces else None
-    done = helpers.complete_forked(
+    done = processes.complete_forked(
       "-c", _KILLED, str(_SESSION), str(new), "contrib", str(step)
     )
     found = contents(new) if (folder / "new.index").exists() else None
@@ -260,14 +261,14 @@ def test_interrupted_after_the_index(overwrite, tmp_path, monkeypatch):
 
 def test_another_process_is_first(tmp_path, monkeypatch):
   """Checks files that appear while the conversion writes."""
-  real = writing._flush
+  real = _writing._flush
 
   def appear(folder, *args, **kwargs):
     real(folder, *args, **kwargs)
     for name in ("new.index", "new.npz"):
       (tmp_path / name).write_bytes(b"another's")
 
-  monkeypatch.setattr(writing, "_flush", appear)
+  monkeypatch.setattr(_writing, "_flush", appear)
   for name, to in (("new", "fp32"), ("new.npz", "npz")):
     (tmp_path / name).with_suffix(".index").unlink(missing_ok=True)
     (tmp_path / "new.npz").unlink(missing_ok=True)
@@ -300,7 +301,7 @@ def test_one_tensor_is_not_replaced(tmp_path):
 def test_files_are_replaced_by_another_number_of_files(tmp_path, monkeypatch):
   """Checks groups that cannot be split: there are joined ones, or others."""
   path = save_tensors(tmp_path, {"w0": 1.0, "w1": 2.0, "w2": 3.0})
-  monkeypatch.setattr(writing, "_GROUP", 4)
+  monkeypatch.setattr(_writing, "_GROUP", 4)
   for count in (3, 2, 3):
     checkpoint.convert(path, tmp_path / "new", "weights", overwrite=True)
     assert len(list(tmp_path.glob("new.data-*"))) == count

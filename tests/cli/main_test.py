@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-import helpers
+import processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -186,7 +186,7 @@ _LIKE_WINDOWS = """if True:
 
 
 def test_modules_need_nothing_that_windows_lacks():
-  helpers.run_python("-c", _LIKE_WINDOWS)
+  processes.run_python("-c", _LIKE_WINDOWS)
 
 
 def test_subcommands_load_when_used():
@@ -202,7 +202,7 @@ def test_subcommands_load_when_used():
     assert not [name for name in ours if "checkpoint" in name]
     assert not [name for name in ours if "programs" in name]
   """
-  assert "inspect" in helpers.run_python("-c", code)
+  assert "inspect" in processes.run_python("-c", code)
 
 
 def test_the_shell_completes_words(monkeypatch):

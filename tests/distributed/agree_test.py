@@ -10,6 +10,7 @@ from helpers import tf1
 import numpy as np
 import pytest
 import tensorflow as tf
+import trainers
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
@@ -55,7 +56,7 @@ SCALES = {
 }
 
 
-class Worker(helpers.Trainer):
+class Worker(trainers.Trainer):
   """A worker whose partner the test plays.
 
   Attributes:
@@ -115,7 +116,7 @@ def test_any_workers_infinity_skips_the_step_of_all(mode, scale):
       states.append(found)
       assert worker.calls == (len(_STEPS) if agrees else 0)
   for state, expected in zip(*states, strict=True):
-    helpers.assert_same_state(state, expected)
+    trainers.assert_same_state(state, expected)
   steps = [int(state["global_step"]) for state in states[0]]
   assert steps == [1, 1, 1, 1, 2, 3, 4]
 

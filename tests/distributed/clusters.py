@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any
 
-import helpers
+import processes
 
 
 def find_ports(count: int) -> list[int]:
@@ -30,7 +30,7 @@ class Task:
     self._out = folder / f"{name}.out"
     self._err = self._out.with_suffix(".err")
     with open(self._out, "wb") as out, open(self._err, "wb") as err:
-      self.process = helpers.start_forked(*args, stdout=out, stderr=err)
+      self.process = processes.start_forked(*args, stdout=out, stderr=err)
 
   def read(self) -> str:
     """Returns what the process has printed to standard output so far."""
@@ -65,7 +65,7 @@ class Cluster:
       task.process.close()
 
   def start(self, name: str, *args: str) -> Task:
-    """Starts Python on `args` as a task: see `helpers.run_forked`."""
+    """Starts Python on `args` as a task: see `processes.run_forked`."""
     task = self.tasks[name] = Task(name, self.folder, *args)
     return task
 

@@ -5,7 +5,7 @@ A new process takes five seconds to import TensorFlow; a forked one takes none.
 The server only imports TensorFlow and never makes a tensor, a graph or a
 device, so that each program sets up a runtime of its own.
 
-Tests use `helpers.run_alone` and `helpers.run_forked`. This file is also the
+Tests use `run_alone` and `run_forked` of `processes`. This file is also the
 server's program. All pytest workers of a run share a server, which ends when
 pytest ends. For each program the server forks a process that waits for the
 program's end, or for that of the connection, and then kills what is left of the

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import helpers
+import processes
 
 _RUNNER = str(helpers.HARNESS / "legacy_runner.py")
 
@@ -82,4 +83,4 @@ def run_forked(*args, cwd):
     What the program prints.
   """
   env = {} if "--keras3" in args else helpers.KERAS_2
-  return helpers.run_forked(_RUNNER, *args, cwd=cwd, **env)
+  return processes.run_forked(_RUNNER, *args, cwd=cwd, **env)

@@ -11,6 +11,7 @@ from keras_trainers import kinds
 from keras_trainers import optimizer_of
 from keras_trainers import state_of_optimizer
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -245,4 +246,4 @@ def keras_3():
 
 @helpers.NEEDS_KERAS_3
 def test_keras_3():
-  helpers.run_alone(keras_3, **helpers.KERAS_3)
+  processes.run_alone(keras_3, **helpers.KERAS_3)

@@ -3,6 +3,7 @@
 
 import helpers
 import numpy as np
+import processes
 import pytest
 
 _GOLDENS = helpers.list_goldens("keras")
@@ -35,7 +36,7 @@ def result(golden, factory):
   runner = str(helpers.TESTS / "keras" / "keras_golden_runner.py")
   same = [g for g in _GOLDENS if is_quick(g) == is_quick(golden)]
   paths = [str(helpers.GOLDENS / each) for each in same]
-  printed = helpers.run_once(factory, runner, *paths, **helpers.KERAS_2)
+  printed = processes.run_once(factory, runner, *paths, **helpers.KERAS_2)
   results = helpers.parse_json(printed[printed.index("{") :])
   found = results[str(helpers.GOLDENS / golden)]
   assert not isinstance(found, str), found

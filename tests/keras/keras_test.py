@@ -3,6 +3,7 @@
 
 import helpers
 import numpy as np
+import processes
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -49,7 +50,7 @@ def sessions():
 
 
 def test_sessions():
-  helpers.run_alone(sessions, **helpers.KERAS_2)
+  processes.run_alone(sessions, **helpers.KERAS_2)
 
 
 def test_brings_no_keras_3():
@@ -62,7 +63,7 @@ from tf_compat_lossscale.keras import _keras2
 new = set(sys.modules) - before
 print([m for m in new if m == "keras" or m.startswith("keras.")][:3])
 """
-  printed = helpers.run_forked("-c", code).splitlines()[-1]
+  printed = processes.run_forked("-c", code).splitlines()[-1]
   assert printed == "[]" or not _HAS_KERAS_3
 
 
@@ -80,7 +81,7 @@ for use in (lambda: mp.Policy, lambda: tfl.keras.Policy):
   except ImportError as error:
     print(error)
 """
-  lines = helpers.run_forked("-c", code).splitlines()
+  lines = processes.run_forked("-c", code).splitlines()
   release = ".".join(map(str, helpers.RELEASE))
   command = f"pip install 'tf_keras=={release}.*'"
   assert [command in line for line in lines] == [True, True] * _HAS_KERAS_3
@@ -113,7 +114,7 @@ try:
 except ImportError as error:
   print(error)
 """
-  lines = helpers.run_forked("-c", code, **helpers.KERAS_3).splitlines()
+  lines = processes.run_forked("-c", code, **helpers.KERAS_3).splitlines()
   lines = [line for line in lines if "is of Keras 2, and" in line]
   assert len(lines) == 17
   for line in lines:
@@ -144,4 +145,4 @@ assert isinstance(opt, tf.keras.mixed_precision.LossScaleOptimizer)
 assert isinstance(mp.Policy("mixed_float16").loss_scale,
                   tf.mixed_precision.experimental.DynamicLossScale)
 """
-  helpers.run_forked("-c", code, **helpers.KERAS_2)
+  processes.run_forked("-c", code, **helpers.KERAS_2)

@@ -33,13 +33,14 @@ from keras_trainers import values_of
 from keras_trainers import variables_of
 from keras_trainers import warnings_of
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import keras
-from tf_compat_lossscale.keras import models
+from tf_compat_lossscale.keras import _models
 
 
 @pytest.fixture(autouse=True)
@@ -289,7 +290,7 @@ def _eager_folder(tmp_path_factory):
 @pytest.mark.thorough
 @pytest.mark.parametrize("control_flow", ["v1", "v2"])
 def test_sessions(control_flow, eager_folder, tmp_path):
-  helpers.run_alone(
+  processes.run_alone(
     in_sessions,
     CONTROL_FLOW=control_flow,
     EAGER_FOLDER=str(eager_folder),
@@ -436,7 +437,7 @@ def test_a_layout_of_before(tmp_path):
   prefix = root.write(str(tmp_path / "variables"))
   again = compiled("legacy", (8.0,))
   again.set_weights(model.get_weights())
-  models.restore_optimizers(again, prefix)
+  _models.restore_optimizers(again, prefix)
   assert_goes_on(model, again, STEPS[:1])
   iterations = int(again.optimizer.iterations)
   train(again, STEPS[1:])  # The loss is not finite.

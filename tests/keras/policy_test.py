@@ -10,13 +10,14 @@ import typing
 import helpers
 from keras_trainers import KINDS as _KINDS
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import keras
 from tf_compat_lossscale.keras import _keras2
-from tf_compat_lossscale.keras import policy as policy_lib
+from tf_compat_lossscale.keras import _policy as policy_lib
 
 k2 = _keras2.keras
 own = k2.mixed_precision
@@ -338,7 +339,7 @@ def optimizers_in_graphs():
 
 
 def test_compile_says_what_graphs_do_not_take():
-  helpers.run_alone(optimizers_in_graphs, **helpers.KERAS_2)
+  processes.run_alone(optimizers_in_graphs, **helpers.KERAS_2)
 
 
 @pytest.mark.parametrize("scale", [None, 8])

@@ -6,6 +6,7 @@ import os
 import helpers
 from keras_trainers import save
 import numpy as np
+import processes
 import pytest
 import tensorflow.compat.v2 as tf
 
@@ -230,7 +231,7 @@ def sessions():
 @pytest.mark.parametrize("v2", ["", "1"])
 def test_sessions(v2, tmp_path):
   folder = str(tmp_path)
-  helpers.run_alone(sessions, FOLDER=folder, V2=v2, **helpers.KERAS_2)
+  processes.run_alone(sessions, FOLDER=folder, V2=v2, **helpers.KERAS_2)
 
 
 @pytest.mark.parametrize("v2", [False, True])

@@ -15,6 +15,7 @@ import shutil
 
 import helpers
 import legacy_runner
+import processes
 import pytest
 
 from tf_compat_lossscale.cli import main as cli
@@ -142,9 +143,9 @@ def run_forked(project, command, *options):
   path, args = prepare_command(project, command)
   args = [_RUNNER, *options, *([f"--path={path}"] if path else []), *args]
   env = helpers.KERAS_2
-  done = helpers.complete_forked(*args, cwd=project, **env)
+  done = processes.complete_forked(*args, cwd=project, **env)
   if done.returncode == legacy_runner.OTHER_KERAS:
-    done = helpers.complete_forked(*args, cwd=project)
+    done = processes.complete_forked(*args, cwd=project)
   assert done.returncode == 0, done.stdout + done.stderr
   return done.stdout.splitlines()
 

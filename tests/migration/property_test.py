@@ -11,7 +11,7 @@ import re
 import tokenize
 import warnings
 
-import helpers
+import processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -230,7 +230,7 @@ def migrate_random_sources():
 @pytest.mark.thorough
 def test_random_sources(tmp_path):
   folder = str(tmp_path)
-  helpers.run_alone(migrate_random_sources, timeout=600, FOLDER=folder)
+  processes.run_alone(migrate_random_sources, timeout=600, FOLDER=folder)
 
 
 def check_migration(path, source, old):

@@ -10,6 +10,7 @@ import sys
 
 import contrib_table
 import helpers
+import processes
 import pytest
 import tensorflow as tf
 
@@ -62,7 +63,7 @@ def test_each_row_is_what_tensorflow_1_had():
     for module, names in contrib_table.list_names().items()
     if module != "tensorboard"  # It needs a package that is no requirement.
   }
-  printed = helpers.run_forked(
+  printed = processes.run_forked(
     "-c", _USE_EACH_ROW, json.dumps(names), **helpers.KERAS_2
   )
   wrong, callables = json.loads(printed.splitlines()[-1])

@@ -11,6 +11,7 @@ import os
 import contrib_signatures
 import contrib_table
 import helpers
+import processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -105,7 +106,7 @@ def find_differences(old, new):
 
 @pytest.fixture(scope="module")
 def current():
-  printed = helpers.run_forked(
+  printed = processes.run_forked(
     "-c",
     _CURRENT,
     json.dumps(contrib_table.list_names()),

@@ -9,6 +9,7 @@ import json
 
 import helpers
 import legacy_processes
+import processes
 import pytest
 
 _LEGACY = helpers.TESTS / "programs" / "legacy"
@@ -35,7 +36,7 @@ def run_code(code):
   """Runs code in a process; returns the lines it prints."""
   text = f"import sys\nimport tensorflow as tf\n{code}"
   env = helpers.KERAS_2
-  return helpers.run_forked("-c", text, **env).splitlines()
+  return processes.run_forked("-c", text, **env).splitlines()
 
 
 _WAYS = """
@@ -211,7 +212,7 @@ except ValueError as error:
 
 @pytest.mark.skipif(not _IS_GONE, reason="TensorFlow has its own module")
 def test_a_worker_of_a_cluster(tmp_path):
-  out = helpers.run_forked("-c", _WORKER, cwd=tmp_path, **helpers.KERAS_2)
+  out = processes.run_forked("-c", _WORKER, cwd=tmp_path, **helpers.KERAS_2)
   refused, path, remote = out.splitlines()
   assert refused.endswith("of a cluster: use train_and_evaluate")
   assert path.endswith("model.ckpt-2")
@@ -236,4 +237,4 @@ assert tf.__getattr__ is hook and tf.mine == 1
 
 
 def test_a_hook_of_the_program_stays():
-  helpers.run_forked("-c", _HOOK)
+  processes.run_forked("-c", _HOOK)

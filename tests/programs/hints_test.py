@@ -8,6 +8,7 @@ import re
 
 import helpers
 import numpy as np
+import processes
 import pytest
 import tensorflow
 import tensorflow.compat.v1 as tf
@@ -163,7 +164,7 @@ def main():
 
 @pytest.mark.thorough
 def test_hints_can_be_followed():
-  printed = helpers.run_forked(__file__, **helpers.KERAS_2)
+  printed = processes.run_forked(__file__, **helpers.KERAS_2)
   assert set(_FOLLOWED) <= set(printed.split())
 
 

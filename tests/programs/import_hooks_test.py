@@ -5,7 +5,7 @@ import importlib
 import sys
 import types
 
-import helpers
+import processes
 import pytest
 
 from tf_compat_lossscale.programs import import_hooks
@@ -67,7 +67,7 @@ def test_watchers_are_asked_in_their_order(tmp_path, monkeypatch):
 
 
 def test_start_costs_no_tensorflow():
-  out = helpers.run_python(
+  out = processes.run_python(
     "-c",
     "import sys; print([m for m in sys.modules if m in ('tensorflow', 'numpy', "
     "'ast', 'absl')])",

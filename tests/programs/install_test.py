@@ -6,7 +6,7 @@ import sys
 import threading
 import types
 
-import helpers
+import processes
 import pytest
 import tensorflow as tf
 
@@ -95,7 +95,7 @@ assert tf2.compat.v1.train.experimental.LossScale is tfl.LossScale
 assert tf2.compat.v1.compat.v1.train.experimental.LossScale is tfl.LossScale
 assert tf2.compat.v2.mixed_precision.experimental.LossScale is tfl.LossScale
 """
-  helpers.run_forked("-c", code)
+  processes.run_forked("-c", code)
 
 
 def test_nothing_is_left_behind():

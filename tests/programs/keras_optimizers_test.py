@@ -3,6 +3,7 @@
 
 import helpers
 import legacy_processes
+import processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -51,7 +52,7 @@ _INSTALL = """if True:
 )
 def test_install_and_uninstall(loaded):
   code = _INSTALL.replace("LOADED", loaded)
-  helpers.run_forked("-c", code, **helpers.KERAS_2)
+  processes.run_forked("-c", code, **helpers.KERAS_2)
 
 
 @pytest.mark.any_release

@@ -6,6 +6,7 @@ import json
 import sys
 
 import helpers
+import processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -41,7 +42,7 @@ print(json.dumps(wrong))
 
 
 def test_each_row_can_be_used():
-  printed = helpers.run_forked("-c", _USE_EACH_ROW, **helpers.KERAS_2)
+  printed = processes.run_forked("-c", _USE_EACH_ROW, **helpers.KERAS_2)
   wrong = json.loads(printed.splitlines()[-1])
   assert not wrong
 

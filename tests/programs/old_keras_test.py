@@ -7,6 +7,7 @@
 import json
 
 import helpers
+import processes
 import pytest
 
 _KERAS = "tensorflow.python.keras"
@@ -122,11 +123,11 @@ assert type(tf.keras.optimizers.get("adam")) is adam
 
 
 def test_programs_get_the_modules_of_keras_2():
-  printed = helpers.run_forked("-c", _USE_EACH, **helpers.KERAS_2)
+  printed = processes.run_forked("-c", _USE_EACH, **helpers.KERAS_2)
   wrong = json.loads(printed.splitlines()[-1])
   assert not wrong
 
 
 @pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="there is no Keras 3")
 def test_keras_3_and_the_copy_stay_as_they_are():
-  helpers.run_forked("-c", _WITH_KERAS_3, **helpers.KERAS_3)
+  processes.run_forked("-c", _WITH_KERAS_3, **helpers.KERAS_3)

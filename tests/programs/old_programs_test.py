@@ -12,6 +12,7 @@ import shutil
 
 import helpers
 import legacy_processes
+import processes
 import pytest
 
 from tf_compat_lossscale.cli import main as cli
@@ -56,7 +57,7 @@ def run_migrated(program, cwd):
   """Runs a migrated program; returns the lines it prints."""
   command = ("-c", _FORK_CHILDREN) if program == _CHILDREN else ()
   env = helpers.KERAS_2
-  return helpers.run_forked(*command, program, cwd=cwd, **env).splitlines()
+  return processes.run_forked(*command, program, cwd=cwd, **env).splitlines()
 
 
 def check_printed(lines, expected):

@@ -5,6 +5,7 @@ import re
 
 import helpers
 import legacy_processes
+import processes
 import pytest
 
 from tf_compat_lossscale._core import legacy_names
@@ -116,7 +117,7 @@ def test_a_line_says_what_was_converted(text, tmp_path):
   (tmp_path / "program.py").write_text(_NET + text)
   env = {legacy_names.FLOAT16_ON_CPU: "1", **helpers.KERAS_2}
   command = [str(helpers.HARNESS / "legacy_runner.py"), "--tf1", "program.py"]
-  done = helpers.complete_forked(*command, cwd=tmp_path, **env)
+  done = processes.complete_forked(*command, cwd=tmp_path, **env)
   assert done.returncode == 0, done.stderr
   assert list_lines(done.stderr) == _PROGRAMS[text]
 

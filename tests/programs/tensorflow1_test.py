@@ -34,7 +34,7 @@ _GONE = {
 # One process for all checks, because importing TensorFlow takes seconds.
 _TENSORFLOW_1 = """
 import sys
-import tf_compat_lossscale.checkpoint.saver  # Imports TensorFlow.
+import tf_compat_lossscale.checkpoint._saver  # Imports TensorFlow.
 import tensorflow as tf
 import tensorflow
 import importlib

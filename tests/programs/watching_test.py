@@ -3,7 +3,7 @@
 
 import os
 
-import helpers
+import processes
 import pytest
 
 _SESSION = """
@@ -89,9 +89,9 @@ def run_watched(program, folder):
   (folder / "program.py").write_text(program)
   command = ["-m", "tf_compat_lossscale"]
   watch = [*command, "run", "--tf1", "--watch", "watched", "program.py"]
-  helpers.run_python(*watch, cwd=folder)
+  processes.run_python(*watch, cwd=folder)
   return {
-    name: helpers.complete_forked(*command, "doctor", name, cwd=folder).stdout
+    name: processes.complete_forked(*command, "doctor", name, cwd=folder).stdout
     for name in ("watched", os.path.join("watched", "2"))
     if (folder / name).exists()
   }
@@ -154,7 +154,7 @@ for i in range(12):
   (tmp_path / "program.py").write_text(program)
   run = "-m", "tf_compat_lossscale", "run", "--tf1"
   bare, watched = (
-    helpers.run_python(*run, *more, "program.py", cwd=tmp_path)
+    processes.run_python(*run, *more, "program.py", cwd=tmp_path)
     for more in ((), ("--watch=watched",))
   )
   assert bare == watched and len(bare.splitlines()) == 12
@@ -164,7 +164,7 @@ for i in range(12):
 def test_a_program_without_such_a_session(tmp_path):
   (tmp_path / "program.py").write_text("import tensorflow as tf")
   command = ["run", "--watch=watched", "program.py"]
-  done = helpers.complete_forked(
+  done = processes.complete_forked(
     "-m", "tf_compat_lossscale", *command, cwd=tmp_path
   )
   assert "no session ran a step of an optimizer" in done.stderr

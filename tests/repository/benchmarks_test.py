@@ -5,6 +5,7 @@ import gc
 
 import helpers
 import numpy as np
+import processes
 import pytest
 
 pytest.importorskip("rich", reason="the extra [bench] is not installed")
@@ -69,7 +70,7 @@ def test_steps_train(mode, rival, frozen):
 
 def test_the_program_refuses_at_once():
   argument = "--json=no/such/folder/a.json"
-  done = helpers.complete_forked("-m", "benchmarks", argument)
+  done = processes.complete_forked("-m", "benchmarks", argument)
   assert done.returncode == 2
   *others, error = done.stderr.splitlines()  # TensorFlow logs the others.
   assert error.startswith("benchmarks: ") and "no/such/folder" in error

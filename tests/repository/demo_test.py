@@ -4,6 +4,7 @@
 import runpy
 
 import helpers
+import processes
 import pytest
 
 pytestmark = pytest.mark.any_release
@@ -12,7 +13,7 @@ _DEMO = str(helpers.ROOT / "examples" / "resume_digits.py")
 
 def demo(*args, cwd):
   """Runs the demo; returns the completed process."""
-  return helpers.complete_forked(_DEMO, *args, cwd=cwd, COLUMNS="100")
+  return processes.complete_forked(_DEMO, *args, cwd=cwd, COLUMNS="100")
 
 
 @pytest.mark.thorough
@@ -57,6 +58,6 @@ def test_mistakes(args, tmp_path):
 @pytest.mark.thorough
 def test_all_checks_for_a_gpu_hold():
   flags = ("--only=checks,steps", "--steps=100", "--width=64", "--rounds=3")
-  printed = helpers.run_python("tools/gpu.py", *flags, timeout=900)
+  printed = processes.run_python("tools/gpu.py", *flags, timeout=900)
   assert printed.count(" | ok | ") == 5, printed
   assert "14 of 14 products" in printed and "100 small" in printed

@@ -5,7 +5,7 @@ import os
 import pathlib
 import time
 
-import helpers
+import processes
 import pytest
 
 pytestmark = pytest.mark.any_release
@@ -27,7 +27,7 @@ def test_programs_have_a_runtime_of_their_own():
     assert not {"tf_compat_lossscale", "helpers"} & set(sys.modules)
   """
   for _ in range(2):
-    helpers.run_forked("-c", code)
+    processes.run_forked("-c", code)
 
 
 def fail():
@@ -38,13 +38,13 @@ def fail():
 
 def test_what_fails_fails_the_test():
   with pytest.raises(AssertionError) as e:
-    helpers.run_alone(fail)
+    processes.run_alone(fail)
   for part in ("Exit status: 1", "KeyError: 'reason'", "to standard output"):
     assert part in str(e.value)
   assert "past sys.stderr" in str(e.value) and "in fail" in str(e.value)
   code = "import ctypes; print('before', flush=True); ctypes.string_at(0)"
   with pytest.raises(AssertionError, match=r"Exit status: -11\nbefore\n"):
-    helpers.run_forked("-c", code)
+    processes.run_forked("-c", code)
 
 
 def assert_ends(pid):
@@ -71,7 +71,7 @@ _HANG = """if True:
 
 def test_a_hanging_program_is_killed_with_what_it_started():
   with pytest.raises(AssertionError, match=r"Killed after 0\.5 s") as e:
-    helpers.run_forked("-c", _HANG, timeout=0.5)
+    processes.run_forked("-c", _HANG, timeout=0.5)
   assert_ends(int(str(e.value).split("seconds\n")[1].split()[0]))
 
 
@@ -87,7 +87,7 @@ def test_nothing_leaks_into_the_next_program(tmp_path):
     np.leak = 1
     print(np.random.rand())
   """
-  draws = {helpers.run_forked("-c", code, OWN="1") for _ in range(2)}
+  draws = {processes.run_forked("-c", code, OWN="1") for _ in range(2)}
   assert len(draws) == 2
   code = """if True:
     import os, sys
@@ -100,5 +100,5 @@ def test_nothing_leaks_into_the_next_program(tmp_path):
     assert __name__ == "__main__"
     print(os.getcwd())
   """
-  printed = helpers.run_forked("-c", code, "an argument", cwd=tmp_path)
+  printed = processes.run_forked("-c", code, "an argument", cwd=tmp_path)
   assert printed == f"{tmp_path}\n"

@@ -10,6 +10,7 @@ import re
 
 import helpers
 import private_names
+import processes
 import project_files
 import pytest
 
@@ -201,7 +202,7 @@ def test_names_bring_no_keras_and_little_else():
     before="import tensorflow", statement="from tf_compat_lossscale import *"
   )
   # What the fork server has loaded does not count.
-  added = json.loads(helpers.run_forked("-c", code).splitlines()[-1])
+  added = json.loads(processes.run_forked("-c", code).splitlines()[-1])
   assert "tf_compat_lossscale.graph_rewrite" in added
   assert "tf_compat_lossscale.cli" not in added
   for name in added:
@@ -211,7 +212,7 @@ def test_names_bring_no_keras_and_little_else():
 def test_the_package_alone_and_the_command_line_need_no_tensorflow():
   statement = "import tf_compat_lossscale, tf_compat_lossscale.cli"
   code = _ADDED.format(before="", statement=statement)
-  added = json.loads(helpers.run_python("-c", code))
+  added = json.loads(processes.run_python("-c", code))
   assert not [name for name in added if name.startswith("tensorflow")]
 
 
@@ -240,7 +241,7 @@ print(json.dumps([n for n in found if n[0] == "_" and n[-2:] != "__"]))
 @functools.cache
 def list_inherited():
   """Returns the private methods of TensorFlow's and Keras's base classes."""
-  printed = helpers.run_forked("-c", _INHERITED, **helpers.KERAS_2)
+  printed = processes.run_forked("-c", _INHERITED, **helpers.KERAS_2)
   return frozenset(json.loads(printed.splitlines()[-1]))
 
 
@@ -291,7 +292,7 @@ sys.exit(surface.main([]))
 
 @pytest.mark.thorough
 def test_the_surface_tells_what_is_gone():
-  done = helpers.complete_forked("-c", _GONE, cwd=helpers.ROOT)
+  done = processes.complete_forked("-c", _GONE, cwd=helpers.ROOT)
   lines = done.stdout.splitlines()
   assert done.returncode == 1 and len(lines) == 3, done
   assert lines[0].startswith("Optimizer._gone: gone, used by policies: ")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import helpers
+import processes
 import pytest
 
 _README = helpers.ROOT / "README.md"
@@ -48,7 +49,7 @@ def test_python_blocks_run(code, tmp_path):
   # A forked process has imported TensorFlow: `use_keras_2` checks that its
   # variable was set before.
   env = helpers.KERAS_2 if "use_keras_2()" in code else {}
-  helpers.run_forked("block.py", cwd=tmp_path, **env)
+  processes.run_forked("block.py", cwd=tmp_path, **env)
 
 
 @pytest.mark.any_release

@@ -6,6 +6,7 @@
 
 import helpers
 import numpy as np
+import processes
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -294,5 +295,5 @@ try:
 except AttributeError as error:
   print(error)
 """
-  (line,) = helpers.run_forked("-c", code).splitlines()
+  (line,) = processes.run_forked("-c", code).splitlines()
   assert "Keras 2" in line and "--keras2" in line

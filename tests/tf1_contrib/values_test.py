@@ -10,6 +10,7 @@ import json
 import contrib_table
 import helpers
 import numpy as np
+import processes
 import pytest
 
 _RECORDED = json.loads(
@@ -37,7 +38,7 @@ def select(values, name):
 @pytest.mark.thorough
 def test_values_are_those_of_tensorflow_1(subtests):
   program = str(helpers.GOLDENS / "make_contrib_goldens.py")
-  printed = helpers.run_forked(program, "/dev/stdout", **helpers.KERAS_2)
+  printed = processes.run_forked(program, "/dev/stdout", **helpers.KERAS_2)
   current = helpers.parse_json(printed)
   for name in _NAMES:
     with subtests.test(name):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+import trainers
 
 import tf_compat_lossscale as tfl
 
@@ -45,7 +46,7 @@ class Program:
   scale: float
   period: int | None  # None for a fixed scale.
   multiplier: float
-  specs: tuple[helpers.Spec, ...]
+  specs: tuple[trainers.Spec, ...]
   apply_only: bool
   use_resource: bool
   steps: list[list[float]]
@@ -59,7 +60,7 @@ class Program:
 
   def run(self, module):
     """Returns the state after every step."""
-    with helpers.Trainer(
+    with trainers.Trainer(
       self.mode,
       lambda: self.optimizer(module),
       self.specs,
@@ -102,9 +103,9 @@ def specs_of(draw, apply_only, kinds):
   if kind == "dense":
     shape = draw(st.sampled_from([(), (2,), (3, 2), (0, 3)]))
   if not apply_only:  # TensorFlow unscales float32 alone.
-    return helpers.Spec(shape, "float32", kind)
+    return trainers.Spec(shape, "float32", kind)
   dtype = draw(st.sampled_from(["float16", "float32", "float64"]))
-  return helpers.Spec(shape, dtype, "dense" if kind == "float16" else kind)
+  return trainers.Spec(shape, dtype, "dense" if kind == "float16" else kind)
 
 
 # A program in a function costs as much as four in graphs.
@@ -143,7 +144,7 @@ def check_as_tensorflows_own(program):
     )
     states = program.run(tfl)
   for state, expected_state in zip(states, expected, strict=True):
-    helpers.assert_same_state(state, expected_state)
+    trainers.assert_same_state(state, expected_state)
 
 
 def overflows_when_dense(program):
@@ -169,12 +170,12 @@ def test_beyond_tensorflows_own_a_scale_of_a_power_of_two_changes_nothing(
       return tf.constant(1.0)
 
   specs = tuple(
-    helpers.Spec(shape, dtype, kind)
+    trainers.Spec(shape, dtype, kind)
     for shape, kind in [((2,), "dense"), ((3, 2), "sparse"), ((0, 3), "dense")]
   )
   states = []
   for scale in (tfl.FixedLossScale(2**10), Unscaled(1)):
-    with helpers.Trainer(
+    with trainers.Trainer(
       mode,
       lambda scale=scale: tfl.MixedPrecisionLossScaleOptimizer(
         INNER["momentum"](), scale
@@ -184,4 +185,4 @@ def test_beyond_tensorflows_own_a_scale_of_a_power_of_two_changes_nothing(
       for grads in ([1.5, -0.25, 0], [2.0**-10, 0.5, 0], [-3.0, 1.0, 0]):
         trainer.step(*grads)
       states.append(trainer.state())
-  helpers.assert_same_state(*states)
+  trainers.assert_same_state(*states)

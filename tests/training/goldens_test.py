@@ -9,6 +9,7 @@ of the next steps, which training must repeat.
 import golden_runner
 import helpers
 import numpy as np
+import processes
 import pytest
 
 _GOLDENS = helpers.list_goldens("session", "contrib")
@@ -47,7 +48,7 @@ def test_trains_on_as_recorded(
 ):
   runner = str(helpers.HARNESS / "golden_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in goldens]
-  output = helpers.run_once(tmp_path_factory, runner, behavior, *paths)
+  output = processes.run_once(tmp_path_factory, runner, behavior, *paths)
   rows = helpers.parse_json(output)[f"{helpers.GOLDENS / golden} {restore}"]
   assert not isinstance(rows, str), rows
   expected = helpers.expected_of(golden)

@@ -4,10 +4,12 @@
 import gc
 
 import helpers
+import processes
 import pytest
 from scaled_optimizers import dynamic
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
 
 tf1 = tf.compat.v1
 
@@ -17,14 +19,14 @@ _GROWTH = 275  # Bytes a step.
 
 def long_training(mode, steps, resident=True):
   """Checks the memory of training in which every tenth step is not finite."""
-  specs = (helpers.Spec((64, 64)), helpers.Spec((64,)))
+  specs = (trainers.Spec((64, 64)), trainers.Spec((64,)))
   make = wrap(dynamic(2.0**15, 5), lambda: tf1.train.AdamOptimizer(0.001))
-  with helpers.Trainer(mode, make, specs) as trainer:
+  with trainers.Trainer(mode, make, specs) as trainer:
     for i in range(steps):
       trainer.step(float("inf") if i % 10 == 9 else 1e-3, 0.5)
       if i + 1 == _WARM_UP:
-        before, objects_before = helpers.resident_memory(), count_objects()
-    growth = helpers.resident_memory() - before
+        before, objects_before = processes.resident_memory(), count_objects()
+    growth = processes.resident_memory() - before
     objects = count_objects() - objects_before
     assert trainer.value(trainer.global_step) == steps * 9 // 10
   print(f"{mode}: {growth:+d} bytes and {objects:+d} objects")
@@ -50,5 +52,5 @@ _CASES = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", _CASES)
 def test_resident_memory_does_not_grow(mode):
-  code = f"{helpers.import_line(__file__)}test.long_training({mode!r}, *"
-  helpers.run_forked("-c", f"{code}{_CASES[mode]})")
+  code = f"{processes.import_line(__file__)}test.long_training({mode!r}, *"
+  processes.run_forked("-c", f"{code}{_CASES[mode]})")

@@ -8,6 +8,7 @@ import helpers
 import pytest
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
 
 import tf_compat_lossscale as tfl
 
@@ -26,7 +27,7 @@ _STRATEGIES = {
 }
 
 
-class Clipped(helpers.Trainer):
+class Clipped(trainers.Trainer):
   """A trainer that clips gradients between computing and applying."""
 
   def _build(self, fed):
@@ -58,7 +59,7 @@ def test_as_tensorflows_own(mode, strategy, replica):
     with Clipped(
       mode,
       functools.partial(make_optimizer, module),
-      (helpers.Spec(), helpers.Spec((20_000,))),
+      (trainers.Spec(), trainers.Spec((20_000,))),
       strategy=_STRATEGIES[strategy](),
       replica=replica,
     ) as trainer:
@@ -73,12 +74,12 @@ def test_as_tensorflows_own(mode, strategy, replica):
         assert len({trainer.value(v).tobytes() for v in both}) == 1
       found.append(states)
   for state, own in zip(*found, strict=True):
-    helpers.assert_same_state(state, own)
+    trainers.assert_same_state(state, own)
   if (strategy, replica) == ("one_device", 1):  # Its gradients are 1.
     assert scales == [8, 16, 16, 32, 32, 64]
   else:
     assert scales == [8, 16, 8, 8, 4, 4]
-    helpers.assert_same_state(
+    trainers.assert_same_state(
       *(
         {k: v for k, v in s.items() if "scale" not in k and "good" not in k}
         for s in states[1:3]

@@ -7,6 +7,7 @@ import pytest
 from scaled_optimizers import dynamic
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
 
 tf1 = tf.compat.v1
 
@@ -64,6 +65,6 @@ def test_resumes(mode, tmp_path):
   assert 5 < states[13][0] <= 13  # It goes on from the last checkpoint.
   assert states[-1][0] == 40
   for run, state in states:
-    helpers.assert_same_state(state, whole[run])
+    trainers.assert_same_state(state, whole[run])
   scales = {float(state["current_loss_scale"]) for state in whole.values()}
   assert len(scales) > 2

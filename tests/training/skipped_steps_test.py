@@ -17,6 +17,7 @@ import random_optimizers
 from scaled_optimizers import dynamic
 from scaled_optimizers import wrap
 import tensorflow as tf
+import trainers
 
 import tf_compat_lossscale as tfl
 
@@ -26,7 +27,7 @@ _EXAMPLES = int(os.environ.get("SKIPPED_STEPS_EXAMPLES", "16"))
 _SHAPES = [(), (2,), (3, 2), (1, 1), (150, 120)]
 
 
-class Program(helpers.Trainer):
+class Program(trainers.Trainer):
   """A training program in a graph, the same for each seed."""
 
   def __init__(self, seed: int, module) -> None:
@@ -38,9 +39,9 @@ class Program(helpers.Trainer):
       mode = "graph_v1"
     shapes = [rng.choice(_SHAPES) for _ in range(rng.randint(1, 3))]
     specs = tuple(
-      helpers.Spec(shape, kind=rng.choice(["sparse"] + ["dense"] * 4))
+      trainers.Spec(shape, kind=rng.choice(["sparse"] + ["dense"] * 4))
       if len(shape) > 1
-      else helpers.Spec(shape)
+      else trainers.Spec(shape)
       for shape in shapes
     )
     config = random_optimizers.session_config(rng)
@@ -99,7 +100,7 @@ def test_a_skipped_step_leaves_nothing(seed):
         if name not in ("current_loss_scale", "good_steps"):
           assert value.tobytes() == before[name].tobytes(), (name, value)
   for state, expected_state in zip(states, expected, strict=True):
-    helpers.assert_same_state(state, expected_state)
+    trainers.assert_same_state(state, expected_state)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 
 import helpers
 from helpers import GRAPH_MODES
-from helpers import in_threads
 import numpy as np
+from processes import in_threads
 import pytest
 from scaled_optimizers import wrap
 import tensorflow as tf

@@ -12,18 +12,18 @@ checkpoint.restore(session, "model.ckpt-1000")
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.checkpoint.converting import convert
-  from tf_compat_lossscale.checkpoint.describing import describe
-  from tf_compat_lossscale.checkpoint.describing import Description
-  from tf_compat_lossscale.checkpoint.describing import LossScaleState
+  from tf_compat_lossscale.checkpoint._converting import convert
+  from tf_compat_lossscale.checkpoint._describing import describe
+  from tf_compat_lossscale.checkpoint._describing import Description
+  from tf_compat_lossscale.checkpoint._describing import LossScaleState
+  from tf_compat_lossscale.checkpoint._report import Conversion
+  from tf_compat_lossscale.checkpoint._report import Report
+  from tf_compat_lossscale.checkpoint._restoring import restore
+  from tf_compat_lossscale.checkpoint._saver import import_meta_graph
+  from tf_compat_lossscale.checkpoint._saver import MonitoredTrainingSession
+  from tf_compat_lossscale.checkpoint._saver import Saver
+  from tf_compat_lossscale.checkpoint._saver import Scaffold
   from tf_compat_lossscale.checkpoint.reading import CheckpointError
-  from tf_compat_lossscale.checkpoint.report import Conversion
-  from tf_compat_lossscale.checkpoint.report import Report
-  from tf_compat_lossscale.checkpoint.restoring import restore
-  from tf_compat_lossscale.checkpoint.saver import import_meta_graph
-  from tf_compat_lossscale.checkpoint.saver import MonitoredTrainingSession
-  from tf_compat_lossscale.checkpoint.saver import Saver
-  from tf_compat_lossscale.checkpoint.saver import Scaffold
 
 __all__ = [
   "CheckpointError",
@@ -49,16 +49,16 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
     __name__,
     {
       "CheckpointError": "reading",
-      "Conversion": "report",
-      "Description": "describing",
-      "LossScaleState": "describing",
-      "MonitoredTrainingSession": "saver",
-      "Report": "report",
-      "Saver": "saver",
-      "Scaffold": "saver",
-      "convert": "converting",
-      "describe": "describing",
-      "import_meta_graph": "saver",
-      "restore": "restoring",
+      "Conversion": "_report",
+      "Description": "_describing",
+      "LossScaleState": "_describing",
+      "MonitoredTrainingSession": "_saver",
+      "Report": "_report",
+      "Saver": "_saver",
+      "Scaffold": "_saver",
+      "convert": "_converting",
+      "describe": "_describing",
+      "import_meta_graph": "_saver",
+      "restore": "_restoring",
     },
   )

@@ -112,12 +112,11 @@ def add_map(parser: errors.Parser, what: str) -> None:
 def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   with terminal.quiet_tensorflow():
-    from tf_compat_lossscale.checkpoint.converting import convert
-    from tf_compat_lossscale.checkpoint.reading import CheckpointError
+    from tf_compat_lossscale import checkpoint
 
   try:
     with terminal.show_progress(f"Writing {arguments.destination}") as show:
-      conversion = convert(
+      conversion = checkpoint.convert(
         arguments.source,
         arguments.destination,
         arguments.to,
@@ -133,7 +132,7 @@ def execute(arguments: argparse.Namespace) -> int:
         exclude=arguments.exclude,
         dry_run=arguments.dry_run,
       )
-  except CheckpointError as error:
+  except checkpoint.CheckpointError as error:
     raise errors.Mistake(str(error)) from error
   printer = terminal.Printer(sys.stdout)
   list_lines = _list_tensors if arguments.dry_run else _summarize

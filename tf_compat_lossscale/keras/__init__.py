@@ -9,16 +9,16 @@ Keras 3, and `LossScaleCallback` watches both.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.keras.callback import LossScaleCallback
-  from tf_compat_lossscale.keras.keras3_optimizer import (
+  from tf_compat_lossscale.keras._callback import LossScaleCallback
+  from tf_compat_lossscale.keras._keras3_optimizer import (
     Keras3LossScaleOptimizer,
   )
-  from tf_compat_lossscale.keras.models import load_model
+  from tf_compat_lossscale.keras._models import load_model
+  from tf_compat_lossscale.keras._policy import get_layer_policy
+  from tf_compat_lossscale.keras._policy import global_policy
+  from tf_compat_lossscale.keras._policy import Policy
+  from tf_compat_lossscale.keras._policy import set_policy
   from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
-  from tf_compat_lossscale.keras.policy import get_layer_policy
-  from tf_compat_lossscale.keras.policy import global_policy
-  from tf_compat_lossscale.keras.policy import Policy
-  from tf_compat_lossscale.keras.policy import set_policy
 
 __all__ = [
   "Keras3LossScaleOptimizer",
@@ -38,13 +38,13 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
   __getattr__, __dir__ = load_lazily(
     __name__,
     {
-      "Keras3LossScaleOptimizer": "keras3_optimizer",
-      "LossScaleCallback": "callback",
+      "Keras3LossScaleOptimizer": "_keras3_optimizer",
+      "LossScaleCallback": "_callback",
       "LossScaleOptimizer": "optimizer",
-      "Policy": "policy",
-      "get_layer_policy": "policy",
-      "global_policy": "policy",
-      "load_model": "models",
-      "set_policy": "policy",
+      "Policy": "_policy",
+      "get_layer_policy": "_policy",
+      "global_policy": "_policy",
+      "load_model": "_models",
+      "set_policy": "_policy",
     },
   )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restores checkpoints by name into objects with optimizers, eagerly.
 
-The optimizers may be TensorFlow 1's or Keras's; `slots` has the table.
+The optimizers may be TensorFlow 1's or Keras's; `_slots` has the table.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tf_compat_lossscale._core import object_graph
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.tf import optimizers as tf_optimizers
-from tf_compat_lossscale.checkpoint import matching
+from tf_compat_lossscale.checkpoint import _matching
+from tf_compat_lossscale.checkpoint import _objects as _objects
+from tf_compat_lossscale.checkpoint import _places
+from tf_compat_lossscale.checkpoint import _slots
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import objects as _objects
 from tf_compat_lossscale.checkpoint import pairs
-from tf_compat_lossscale.checkpoint import places
-from tf_compat_lossscale.checkpoint import slots
-from tf_compat_lossscale.checkpoint.places import Place
-from tf_compat_lossscale.checkpoint.places import Source
-from tf_compat_lossscale.checkpoint.places import Undecided
-from tf_compat_lossscale.checkpoint.places import Wishes
+from tf_compat_lossscale.checkpoint._places import Place
+from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._places import Undecided
+from tf_compat_lossscale.checkpoint._places import Wishes
+from tf_compat_lossscale.checkpoint._report import Report
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import shorten
-from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.keras import optimizer_states
 
 _HYPER = "a hyperparameter is the program's"
@@ -88,22 +88,22 @@ class _EagerRestore:
       made += tf_optimizers.list_variables(optimizer)
     known = set(map(id, made))
     program = [*made, *(v for _, v in items if _objects.is_variable(v))]
-    own = map(places.get_name, program)
+    own = map(_places.get_name, program)
     # Scopes are renamed here. Single names, which may be paths, come later.
     mapping = dict(wishes.mapping)
-    sources = places.list_sources(checkpoint)
+    sources = _places.list_sources(checkpoint)
     self._sources, anew, self._notes = pairs.rename(
       checkpoint.prefix,
       sources,
       {h: mapping.pop(h) for h in wishes.mapping if pairs.is_scope(h)},
-      {n: places.make_place(n, v).spec for n, v in zip(own, program)},
+      {n: _places.make_place(n, v).spec for n, v in zip(own, program)},
     )
     news = {source.key: new for new, source in self._sources.items()}
     for here, there in mapping.items():
       if there in sources:
         mapping[here] = news.get(sources[there].key, there)
     self._wishes = dataclasses.replace(wishes, mapping=anew | mapping)
-    self._named = slots.NamedSlots(self._sources)
+    self._named = _slots.NamedSlots(self._sources)
     self._places: list[Place] = []
     self._weights = {
       id(item): self._add(item, path)
@@ -116,7 +116,7 @@ class _EagerRestore:
     for path, optimizer in self._keras.items():
       undecided += self._add_keras(path, optimizer)
     if undecided:
-      raise places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
+      raise _places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
     for alike in names.group(self._places, lambda each: each.name).values():
       for place in alike if alike[1:] else []:
         place.name, place.has_scope = place.path, False
@@ -124,11 +124,11 @@ class _EagerRestore:
       self._wishes, mapping=self._translate_mapping()
     )
     self._check_names()
-    matching.Matching(
+    _matching.Matching(
       self._checkpoint, self._places, self._sources, wishes
     ).run()
     notes = self._check_lost()
-    report = places.fill(
+    report = _places.fill(
       None,
       self._checkpoint,
       self._places,
@@ -142,8 +142,8 @@ class _EagerRestore:
   def _add(self, variable: Any, path: str) -> Place:
     """Adds a variable, with its path if the objects do not have it."""
     path = self._paths.get(id(variable)) or path
-    place = places.make_place(
-      places.get_name(variable),
+    place = _places.make_place(
+      _places.get_name(variable),
       variable,
       label=path if self._keras else "",
       path=path,
@@ -185,7 +185,7 @@ class _EagerRestore:
             made.setdefault((weight, base), []).append(place)
       betas = tf_optimizers.find_betas(optimizer)
       for variable in left.values():
-        place = self._add(variable, f"{path}/{places.get_name(variable)}")
+        place = self._add(variable, f"{path}/{_places.get_name(variable)}")
         if names.is_power(place.name, place.spec):
           place.beta = betas.get(names.get_base(place.name), 0.0)
     for (weight, base), ours in made.items():
@@ -232,7 +232,7 @@ class _EagerRestore:
         there = f"{weight.path}{_objects.SLOT}{path}/{role}"
         self._fill_slot(add(slot, there), weight, inner, kind, role)
     others = [
-      (name, add(variable, f"{path}/{places.get_name(variable)}"))
+      (name, add(variable, f"{path}/{_places.get_name(variable)}"))
       for name, variable in list(left.values())
     ]
     steps = self._give_steps(
@@ -244,7 +244,7 @@ class _EagerRestore:
       elif name in object_graph.HYPERPARAMETERS:
         place.why = _HYPER
       elif name in slot_names.PRODUCTS and steps is not None:
-        product = slots.compute_nadam_product(inner, steps)
+        product = _slots.compute_nadam_product(inner, steps)
         place.take(Source("", place.spec, product), _PRODUCT)
       elif name not in (*object_graph.COUNTERS, *object_graph.KERAS_3_MEMBERS):
         self._give(place, place.own_name)
@@ -260,14 +260,14 @@ class _EagerRestore:
     left = [place for place in ours if self._get_mapped(place) == ""]
     if not theirs and not found.unclear:
       for place in left:
-        place.why = places.NO_SCALE
+        place.why = _places.NO_SCALE
       return []
     here = [
       hasattr(each, object_graph.KERAS_3_SCALE) for each in self._keras.values()
     ]
     if sum(here) == len(theirs) == 1:
       for place, key in zip(ours, theirs[0]):
-        self._give(place, key, places.OTHER_API)
+        self._give(place, key, _places.OTHER_API)
       return []
     there = [*found.unclear, *(name for each in theirs for name in each)]
     return [Undecided([p.name for p in left], sorted(there))] if left else []
@@ -281,15 +281,15 @@ class _EagerRestore:
     if not mapped and place.own_name in self._sources:  # It is of Keras, too.
       self._give(place, place.own_name)
     elif kind != "Momentum":
-      self._give(place, found, slots.SAME)
+      self._give(place, found, _slots.SAME)
     elif found or mapped:
       config = inner.get_config()
       # A decay changes the rate with the steps, and a schedule is no number.
       rate = None if config.get("decay") else config.get("learning_rate")
-      factor = -slots.check_rate(
+      factor = -_slots.check_rate(
         self._rate or rate, self._checkpoint, place.name
       )
-      self._give(place, found, slots.SAME, factor)
+      self._give(place, found, _slots.SAME, factor)
     elif vars(inner).get("momentum") == 0:
       place.take(Source("", place.spec, 0), "the momentum is 0")
 
@@ -299,18 +299,18 @@ class _EagerRestore:
     """Gives a place a tensor, unless the caller's mapping gives another."""
     mapped = self._get_mapped(place)
     if mapped != "":
-      key, why = mapped, places.MAPPED
+      key, why = mapped, _places.MAPPED
     source = self._sources.get(key or "")
     if source is None:
       return  # It is missing, or the mapping is wrong.
     # Keras's own `momentum` is multiplied by the rate already.
     if factor != 1 and names.get_base(source.key) != "momentum":
       source = dataclasses.replace(
-        source, factor=factor, why=slots.FACTOR.format(factor)
+        source, factor=factor, why=_slots.FACTOR.format(factor)
       )
     misfit = place.take(source, why, self._wishes.cast)
     if misfit:
-      raise places.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
+      raise _places.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
 
   def _give_steps(self, counters: list[Place]) -> int | None:
     """Gives an optimizer's counters their number of steps; returns that."""
@@ -325,7 +325,7 @@ class _EagerRestore:
     if key is None:
       return None
     for each in counters:
-      self._give(each, key, "" if key == each.own_name else slots.SAME)
+      self._give(each, key, "" if key == each.own_name else _slots.SAME)
     return int(self._sources[key].read(self._checkpoint).item())
 
   def _translate_mapping(self) -> dict[str, str | None]:

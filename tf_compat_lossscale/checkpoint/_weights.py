@@ -31,8 +31,8 @@ from typing import NamedTuple
 from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.slot_names import SHORT_SLOTS
 from tf_compat_lossscale._core.slot_names import SLOTS
+from tf_compat_lossscale.checkpoint import _places
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import places
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import shorten
@@ -162,7 +162,7 @@ def _choose(found: Weights, selection: Selection) -> None:
   for pattern in (*selection.include, *selection.exclude):
     if not any(_matches(name, [pattern]) for name in known):
       others = [name for name in found.dropped if _matches(name, [pattern])]
-      why = places.suggest(pattern, found.kept)
+      why = _places.suggest(pattern, found.kept)
       if others:
         why = f" ({others[0]} is dropped: {found.dropped[others[0]]})"
       raise CheckpointError(

@@ -2,8 +2,8 @@
 """Restores checkpoints of any generation into variables, objects and models.
 
 `restore` chooses the way. The variables of a session, or a list of variables,
-are restored by name here; objects are restored by name in `eager`, and by
-object in `by_object`.
+are restored by name here; objects are restored by name in `_eager`, and by
+object in `_by_object`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.checkpoint import by_object
-from tf_compat_lossscale.checkpoint import eager
-from tf_compat_lossscale.checkpoint import matching
+from tf_compat_lossscale.checkpoint import _by_object
+from tf_compat_lossscale.checkpoint import _eager
+from tf_compat_lossscale.checkpoint import _matching
+from tf_compat_lossscale.checkpoint import _objects as _objects
+from tf_compat_lossscale.checkpoint import _places as _places
+from tf_compat_lossscale.checkpoint import _slots
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import objects as _objects
 from tf_compat_lossscale.checkpoint import pairs
-from tf_compat_lossscale.checkpoint import places as _places
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import slots
-from tf_compat_lossscale.checkpoint.places import Place
-from tf_compat_lossscale.checkpoint.places import Wishes
+from tf_compat_lossscale.checkpoint._places import Place
+from tf_compat_lossscale.checkpoint._places import Wishes
+from tf_compat_lossscale.checkpoint._report import Report
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
-from tf_compat_lossscale.checkpoint.report import Report
 
 What: TypeAlias = Literal["all", "weights", "all_but_optimizer"]
 Missing: TypeAlias = Literal["error", "initialize"]
@@ -109,7 +109,7 @@ def restore(
       variable is assigned then.
     ValueError: An argument has a value that is not listed above.
   """
-  if learning_rate is not None and not slots.is_rate(learning_rate):
+  if learning_rate is not None and not _slots.is_rate(learning_rate):
     raise ValueError(
       f"learning_rate must be a positive number, but got {learning_rate!r}."
     )
@@ -133,14 +133,14 @@ def restore(
           "are for variables by name, but the objects are restored by their "
           "paths: leave them out; to restore some objects, give those alone."
         )
-      return by_object.restore_objects(session, checkpoint, objects, wishes)
+      return _by_object.restore_objects(session, checkpoint, objects, wishes)
     if has_objects and session is None:
       if what != "all":
         raise ValueError(
           f"what={what!r} is for a session or for variables: to restore some "
           "objects, give those alone."
         )
-      return eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
+      return _eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
     listed = _list_global(session) if variables is None else variables
     places = list_places(listed)
     _excuse(places, what)
@@ -228,14 +228,14 @@ def match_by_name(
   program = {each.name: each.spec for each in (*places, *others)}
   whole = {n: pairs.find_there(n, wishes.mapping) for n in program}
   decided = {**wishes.mapping, **{n: t for n, t in whole.items() if n != t}}
-  named, mapping = slots.name_keras(checkpoint, places, decided, learning_rate)
+  named, mapping = _slots.name_keras(checkpoint, places, decided, learning_rate)
   renamed = pairs.rename(
     checkpoint.prefix,
     _places.list_sources(checkpoint),
     {here: mapping[here] for here in wishes.mapping},
     program,
   )
-  matching.Matching(
+  _matching.Matching(
     checkpoint,
     places,
     renamed.sources | named,

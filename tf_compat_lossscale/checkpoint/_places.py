@@ -2,7 +2,7 @@
 """Places that want values, and the sources of the values.
 
 Every way to restore a checkpoint makes a `Place` of each variable and decides
-on the `Source` of its value: `matching` and `eager` by names, `by_object` by
+on the `Source` of its value: `_matching` and `_eager` by names, `_by_object` by
 the object graph. Then `fill` reads all values, checks them, and assigns them.
 So nothing is assigned unless all is found.
 """
@@ -27,11 +27,11 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint._report import Report
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
-from tf_compat_lossscale.checkpoint.report import Report
 
 _TRIED = 5  # The number of optimizers whose powers are exchanged at most.
 _COMPARED = 300  # The number of names that a name is compared with at most.

@@ -30,7 +30,7 @@ from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint._places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges the state of TensorFlow 1's optimizers with Keras's.
 
-`name_keras` gives Keras's state to programs of TensorFlow 1, `eager` gives that
-of TensorFlow 1 to Keras's optimizers. docs/keras-checkpoints.md has the table
-of optimizers and slots. All slots but one have the same values in both.
+`name_keras` gives Keras's state to programs of TensorFlow 1, `_eager` gives
+that of TensorFlow 1 to Keras's optimizers. docs/keras-checkpoints.md has the
+table of optimizers and slots. All slots but one have the same values in both.
 MomentumOptimizer sums gradients, and Keras's SGD what it adds to the variable:
 
     MomentumOptimizer    a = momentum * a + g;         w -= rate * a
@@ -37,8 +37,8 @@ from tf_compat_lossscale._core import object_graph
 from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint.places import Place
-from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint._places import Place
+from tf_compat_lossscale.checkpoint._places import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec

@@ -14,16 +14,16 @@ from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale.checkpoint import _weights
+from tf_compat_lossscale.checkpoint import _writing
 from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import weights
-from tf_compat_lossscale.checkpoint import writing
-from tf_compat_lossscale.checkpoint.places import Source
+from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._renaming import Options
+from tf_compat_lossscale.checkpoint._renaming import Renaming
+from tf_compat_lossscale.checkpoint._report import Conversion
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
-from tf_compat_lossscale.checkpoint.renaming import Options
-from tf_compat_lossscale.checkpoint.renaming import Renaming
-from tf_compat_lossscale.checkpoint.report import Conversion
 
 Layout: TypeAlias = typing.Literal[
   "saver", "saver-v2", "contrib", "fp32", "weights", "npz", "safetensors"
@@ -33,7 +33,7 @@ LAYOUTS = typing.get_args(Layout)
 _OPTIONS = {
   **dict.fromkeys(("set_loss_scale", "reset"), LAYOUTS[:3]),
   **dict.fromkeys(("mapping", "same_order"), LAYOUTS[:4]),
-  **dict.fromkeys(weights.Selection._fields, weights.LAYOUTS),
+  **dict.fromkeys(_weights.Selection._fields, _weights.LAYOUTS),
 }
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
@@ -101,7 +101,7 @@ def convert(
   Raises:
     CheckpointError: The source cannot be converted. Nothing was written.
   """
-  selection = weights.Selection(masters, averages, include, exclude)
+  selection = _weights.Selection(masters, averages, include, exclude)
   _check_layout(
     to,
     {
@@ -117,24 +117,24 @@ def convert(
     to, _find_scale(set_loss_scale, reset), pairs.check(mapping), same_order
   )
   path = reading.check_path(destination)
-  is_file = to in writing.FILES
+  is_file = to in _writing.FILES
   if is_file:
-    writing.check_file(path, to, overwrite)
+    _writing.check_file(path, to, overwrite)
   else:
-    writing.check_prefix(path, overwrite)
+    _writing.check_prefix(path, overwrite)
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
     sources, result = _plan(checkpoint, path, options, selection)
     if is_file:
-      writing.check_tensors(path, to, result.written)
+      _writing.check_tensors(path, to, result.written)
     if dry_run:
       return result
     advance = progress(result.size) if progress else lambda size: None
     if is_file:
-      writing.write_file(path, to, overwrite, checkpoint, sources, advance)
+      _writing.write_file(path, to, overwrite, checkpoint, sources, advance)
       return result
     keeps_names = not (result.renamed or result.added or result.dropped)
-    more = writing.write_checkpoint(
+    more = _writing.write_checkpoint(
       path, sources, checkpoint, overwrite, keeps_names, advance
     )
     return dataclasses.replace(result, notes=(*result.notes, *more))
@@ -175,13 +175,13 @@ def _plan(
   checkpoint: Checkpoint,
   path: str,
   options: Options,
-  selection: weights.Selection,
+  selection: _weights.Selection,
 ) -> tuple[dict[str, Source], Conversion]:
   """Returns new name -> the source of the tensor, and the result."""
-  found = weights.Weights()
+  found = _weights.Weights()
   changed: Sequence[str] = ()
-  if options.to in weights.LAYOUTS:
-    found = weights.find_weights(checkpoint, selection)
+  if options.to in _weights.LAYOUTS:
+    found = _weights.find_weights(checkpoint, selection)
     sources = {
       name: Source(key, checkpoint.specs[key])
       for name, key in found.kept.items()

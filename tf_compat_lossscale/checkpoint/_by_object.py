@@ -29,18 +29,18 @@ from tf_compat_lossscale._core import object_graph
 from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.tf import optimizers
+from tf_compat_lossscale.checkpoint import _objects as _objects
+from tf_compat_lossscale.checkpoint import _places
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint import objects as _objects
-from tf_compat_lossscale.checkpoint import places
-from tf_compat_lossscale.checkpoint.places import make_place
-from tf_compat_lossscale.checkpoint.places import Place
-from tf_compat_lossscale.checkpoint.places import Source
-from tf_compat_lossscale.checkpoint.places import Wishes
+from tf_compat_lossscale.checkpoint._places import make_place
+from tf_compat_lossscale.checkpoint._places import Place
+from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._places import Wishes
+from tf_compat_lossscale.checkpoint._report import Report
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import MOST
 from tf_compat_lossscale.checkpoint.reading import shorten
-from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.keras import optimizer_states
 
 _ATTRIBUTES = "/.ATTRIBUTES/"
@@ -255,9 +255,9 @@ class _Walk:
       proof = other_layout if way != other_way else ""
       excuse = ""
       if meaning.startswith(_SCALE) and number is not None:
-        proof = places.OTHER_API if way != other_way else ""
-        excuse = places.NO_SCALE if is_optimizer else ""
-        excuse = places.NO_COUNT if has_scale else excuse
+        proof = _places.OTHER_API if way != other_way else ""
+        excuse = _places.NO_SCALE if is_optimizer else ""
+        excuse = _places.NO_COUNT if has_scale else excuse
       yield _Step(
         child,
         node,
@@ -331,9 +331,9 @@ class _ObjectRestore:
         "tf.train.Checkpoint had for them, "
         + ", ".join(list(self._graph.children[0])[:MOST])
       )
-    places.check_powers(self._checkpoint, listed, None)
+    _places.check_powers(self._checkpoint, listed, None)
     keys = self._checkpoint.specs
-    return places.fill(
+    return _places.fill(
       self._session,
       self._checkpoint,
       listed,
@@ -424,14 +424,14 @@ class _ObjectRestore:
   def _decide_missing(self, place: Place) -> None:
     """Decides about a variable that the checkpoint does not have."""
     excuse, variable = place.why, place.variables[0]
-    place.why = excuse or places.NOT_THERE
+    place.why = excuse or _places.NOT_THERE
     place.initial = self._initial.get(id(variable))
     is_known = self._session is not None or place.initial is not None
     if self._wishes.missing == "initialize" or (excuse and is_known):
       return
     known = [key.split(_ATTRIBUTES)[0] for key in self._checkpoint.specs]
     is_shown = len(self._problems) < MOST
-    hint = places.suggest(place.name, known) if is_shown else ""
+    hint = _places.suggest(place.name, known) if is_shown else ""
     self._problems.append(
       f"{place.name} ({variable.name}){hint} is not in it; "
       "missing='initialize' initializes the variable"

@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
+from tf_compat_lossscale.checkpoint import _places
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs
-from tf_compat_lossscale.checkpoint import places
+from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._places import Undecided
 from tf_compat_lossscale.checkpoint.names import ScaleNames
-from tf_compat_lossscale.checkpoint.places import Source
-from tf_compat_lossscale.checkpoint.places import Undecided
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
@@ -68,7 +68,7 @@ class Renaming:
     self.tensors = names.SCALE_TENSORS.get(self.api or "", {})
     self.is_v1 = to in ("saver", "contrib")
     self.sources, self.mapping, self.notes = pairs.rename(
-      self.path, places.list_sources(checkpoint), options.mapping
+      self.path, _places.list_sources(checkpoint), options.mapping
     )
     self.result: dict[str, Source] = {}
     self.origins: dict[str, str] = {}
@@ -94,7 +94,7 @@ class Renaming:
     for name in list(self.left):
       self.add(name, name)
     if self.undecided:
-      raise places.make_error(
+      raise _places.make_error(
         self.path, "nothing was written", (), self.undecided
       )
     is_set = scale is not None
@@ -106,7 +106,7 @@ class Renaming:
       raise CheckpointError(
         f"{self.path}: nothing was written: the mapping gives "
         f"{self.mapping[new]} the name {new}, which {old} would have, too: "
-        f"give that another name, {places.show_map('NAME', old)}"
+        f"give that another name, {_places.show_map('NAME', old)}"
       )
     if new in self.result:
       both = sorted({self.origins.get(new, new), old})
@@ -161,7 +161,7 @@ class Renaming:
     for new, old in self.mapping.items():
       is_there = old in self.sources
       if not is_there or not new:
-        near = "" if is_there else places.suggest(str(old), self.sources)
+        near = "" if is_there else _places.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
           "not in it, or has no name"
@@ -235,13 +235,13 @@ class Renaming:
     if not alike or (self.same_order and not is_taken):
       return
     kept = {name: name for name in sorted(alike)}
-    maps = " ".join(places.show_map(name, name) for name in kept)
+    maps = " ".join(_places.show_map(name, name) for name in kept)
     order = "; same_order=True (--same-order) says that all are"
     raise CheckpointError(
       f"{self.path}: nothing was written: names do not tell which of "
       f"{', '.join(kept)} are loss scales and which are the program's own: "
-      f"{places.show_mapping(kept)} or {maps} keep all; leave out the pairs of "
-      f"loss scales{'' if is_taken else order}"
+      f"{_places.show_mapping(kept)} or {maps} keep all; leave out the pairs "
+      f"of loss scales{'' if is_taken else order}"
     )
 
   def convert(self, scale: ScaleNames, scope: str, number: int) -> None:

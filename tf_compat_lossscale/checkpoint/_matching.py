@@ -21,7 +21,7 @@ is decided on as a whole, by the first rule that applies:
 3. There is an error. It lists places and candidates, and the mapping in the
    order of creation. If the caller says `same_order`, that mapping is used.
 
-`places.check_powers` looks at the values, and refuses another optimizer's.
+`_places.check_powers` looks at the values, and refuses another optimizer's.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
 
+from tf_compat_lossscale.checkpoint import _places as _places
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs as _pairs
-from tf_compat_lossscale.checkpoint import places as _places
+from tf_compat_lossscale.checkpoint._places import Place
+from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._places import Undecided
+from tf_compat_lossscale.checkpoint._places import Wishes
 from tf_compat_lossscale.checkpoint.names import ScaleNames
-from tf_compat_lossscale.checkpoint.places import Place
-from tf_compat_lossscale.checkpoint.places import Source
-from tf_compat_lossscale.checkpoint.places import Undecided
-from tf_compat_lossscale.checkpoint.places import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import MOST
 from tf_compat_lossscale.checkpoint.reading import TensorSpec

@@ -15,13 +15,13 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint import _restoring
 from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint import restoring
-from tf_compat_lossscale.checkpoint.places import Wishes
+from tf_compat_lossscale.checkpoint._places import Wishes
+from tf_compat_lossscale.checkpoint._report import Report
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
-from tf_compat_lossscale.checkpoint.report import Report
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
@@ -99,8 +99,8 @@ class Saver(tf.compat.v1.train.Saver):
     saved, others = self._find_saved(sess.graph)
 
     def attempt(checkpoint: Checkpoint) -> Report | None:
-      places = restoring.list_places(saved)
-      notes = restoring.match_by_name(sess, checkpoint, places, self._wishes)
+      places = _restoring.list_places(saved)
+      notes = _restoring.match_by_name(sess, checkpoint, places, self._wishes)
       is_exact = all(each.source and not each.why for each in places)
       if is_exact and checkpoint.object_graph is None:
         with reading.explain(checkpoint.prefix, _DAMAGES):
@@ -112,7 +112,7 @@ class Saver(tf.compat.v1.train.Saver):
           f"be, and the Saver has more ({', '.join(others)}): convert "
           "the checkpoint first (tf-lossscale convert)"
         )
-      return restoring.fill_by_name(sess, checkpoint, places, notes)
+      return _restoring.fill_by_name(sess, checkpoint, places, notes)
 
     self.last_report = reading.read_consistently(save_path, attempt)
     if self.last_report is not None:
