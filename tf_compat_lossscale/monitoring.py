@@ -244,7 +244,10 @@ class _Probe:
   ) -> None:
     """Adds the ops to the current graph."""
     self.op = step.op
-    with tf.control_dependencies([control_flow.make_successor(self.op)]):
+    # Then the session reads the state while it applies the gradients.
+    update = self.op if step.update is None else step.update
+    update = getattr(update, "op", update)
+    with tf.control_dependencies([control_flow.make_successor(update)]):
       after_step = _read(loss_scale)
     applied = tf.convert_to_tensor(step.applied)
     about = [_to_float64(x) for x in (index, applied, step.ends)]
@@ -320,14 +323,18 @@ def _append_if_skipped(
   """Appends to a vector which gradients are not finite, if a step is skipped.
 
   The op that looks at the gradients is dead in a good step, because one of its
-  inputs is. As inputs of a branch, each gradient would cost an op.
+  inputs is. Each input costs, so the small gradients are joined as in the check
+  that decides on the step: graph optimizers join them once for both.
   """
+  joined = finite.join_small(values)
 
   def append(old: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
-    bad = [~finite.are_elements_finite([value]) for value in values]
+    parts = [x._replace(value=value) for x, value in zip(joined, values)]
+    bad = ~finite.are_each_finite(parts)
     return tf.concat([old, tf.cast(bad, tf.float64)], 0)
 
-  specs = [tf.TensorSpec(x.shape, x.dtype) for x in values]
+  inputs = [part.value for part in joined]
+  specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
   # AutoGraph would only take time.
   function = tf.function(append, autograph=False).get_concrete_function(
     tf.TensorSpec([None], tf.float64), *specs
@@ -338,7 +345,7 @@ def _append_if_skipped(
     # need `skipped` would run.
     (longer,) = tf.raw_ops.StatelessCase(
       branch_index=0,
-      input=[skipped, *values],
+      input=[skipped, *inputs],
       Tout=[tf.float64],
       branches=[function],
     )
