@@ -24,7 +24,6 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale import policies
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import wrong_values
@@ -86,20 +85,26 @@ class FixedLossScaleManager(LossScaleManager):
     Raises:
       ValueError: `loss_scale` is no such number.
     """
-    attributes.forget(self, "_loss_scale")
-    self._fixed_constant = _Constant(
-      arguments.check_scale("loss_scale", loss_scale)
-    )
+    graph_weights.forget(self, "_loss_scale")
+    self._fixed_value = arguments.check_scale("loss_scale", loss_scale)
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def loss_scale(self) -> float:
     """The loss scale, a Python number; what a program has set, if it has."""
     own: float | None = vars(self).get("_loss_scale")
-    return self._fixed_constant.value if own is None else own
+    return self._fixed_value if own is None else own
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def _loss_scale(self) -> tf.Tensor:
-    return self._fixed_constant.find()
+    # Each graph has one tensor: a session may feed it.
+    graph = graphs.find_graph()
+    if graph is None:
+      return self._make_constant()
+    return graphs.keep_on_graph(graph, self, self._make_constant)
+
+  def _make_constant(self) -> tf.Tensor:
+    with tf.init_scope():
+      return tf.constant(self._fixed_value, tf.float32)
 
   def get_loss_scale(self) -> tf.Tensor:
     """Returns the loss scale, a float32 scalar constant."""
@@ -117,24 +122,6 @@ class FixedLossScaleManager(LossScaleManager):
     gradients: it also applies gradients that are not finite.
     """
     return loss_scale_lib.FixedLossScale(self.loss_scale)
-
-
-class _Constant:
-  """A number, of which each graph has one tensor: a session may feed it."""
-
-  def __init__(self, value: float) -> None:
-    self.value = value
-
-  def find(self) -> tf.Tensor:
-    """Returns the tensor of the current graph, a float32 scalar."""
-    graph = graphs.find_graph()
-    if graph is None:
-      return self._make()
-    return graphs.keep_on_graph(graph, self, self._make)
-
-  def _make(self) -> tf.Tensor:
-    with tf.init_scope():
-      return tf.constant(self.value, tf.float32)
 
 
 class ExponentialUpdateLossScaleManager(LossScaleManager):
@@ -196,30 +183,32 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     )
     self._incr_ratio = arguments.check_growth("incr_ratio", incr_ratio)
     self._decr_ratio = arguments.check_backoff("decr_ratio", decr_ratio)
-    attributes.forget(self, "_loss_scale", "_num_good_steps", "_num_bad_steps")
+    graph_weights.forget(
+      self, "_loss_scale", "_num_good_steps", "_num_bad_steps"
+    )
     self._add_weight("loss_scale", self._init_loss_scale, tf.float32)
     self._add_weight("good_steps", 0, tf.int32)
     self._add_weight("bad_steps", 0, tf.int32)
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def loss_scale(self) -> tf.Variable:
     """The current graph's loss scale, a float32 scalar variable."""
     return self._loss_scale
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def good_steps(self) -> tf.Variable:
     """The current graph's count of good steps, an int32 scalar variable."""
     return self._num_good_steps
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def bad_steps(self) -> tf.Variable:
     """The current graph's count of bad steps, an int32 scalar variable."""
     return self._num_bad_steps
 
   # Programs read and set the next three by tf.contrib's own names for them.
-  _loss_scale = graph_weights.WeightProperty("loss_scale")
-  _num_good_steps = graph_weights.WeightProperty("good_steps")
-  _num_bad_steps = graph_weights.WeightProperty("bad_steps")
+  _loss_scale = graph_weights.make_weight_property("loss_scale")
+  _num_good_steps = graph_weights.make_weight_property("good_steps")
+  _num_bad_steps = graph_weights.make_weight_property("bad_steps")
 
   def _reset_stats(self) -> tf.Operation | None:
     """Sets both counts to 0, whenever the scale changes."""
@@ -398,15 +387,15 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     self._opt = opt
     self._loss_scale_manager = graph_weights.find_owner(loss_scale)
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def _optimizer(self) -> tf.compat.v1.train.Optimizer:
     return self._opt
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def _loss_scale(self) -> loss_scale_lib.LossScale:
     return _Managed(self._loss_scale_manager)
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def loss_scale_manager(self) -> Any:
     """The manager of the loss scale, as the constructor got it."""
     return self._loss_scale_manager

@@ -126,11 +126,7 @@ def _get_own(method: _Method) -> _Method:
 
 
 def find_loss_scale(optimizer: Any) -> loss_scale_lib.LossScale | None:
-  """Returns the loss scale that `honor_environment` gave an optimizer, or None.
-
-  Args:
-    optimizer: Any object.
-  """
+  """Returns the loss scale that `honor_environment` gave an object, or None."""
   found: loss_scale_lib.LossScale | None = None
   if isinstance(optimizer, _Optimizer):
     # An attribute that is not the optimizer's own is that of one it wraps.

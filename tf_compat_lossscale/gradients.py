@@ -164,12 +164,9 @@ def unscale_by(grads: Iterable[Gradient], factor: tf.Tensor) -> list[Any]:
 
 
 def map_values(function: Callable[[Any], Any], grad: Any) -> Any:
-  """Returns a gradient whose values a function has changed.
+  """Returns a gradient whose values a function of a tensor has changed.
 
-  Args:
-    function: A function of a tensor that returns one of the same shape.
-    grad: A gradient; the function gets the values of an IndexedSlices. None
-      stays None.
+  The function gets the values of an IndexedSlices. None stays None.
   """
   if isinstance(grad, tf.IndexedSlices):
     values = function(grad.values)
@@ -257,12 +254,7 @@ def name_gradients(grads: Any) -> dict[str, Any]:
 def number_names(names: Iterable[str]) -> tuple[str, ...]:
   """Returns names that are unique: eager variables may share a name.
 
-  Args:
-    names: Names of which several may be equal.
-
-  Returns:
-    The names in the same order. One that is not unique ends in its position,
-    counted from 0.
+  One that is not unique ends in its position, counted from 0.
   """
   names = list(names)
   counts = collections.Counter(names)

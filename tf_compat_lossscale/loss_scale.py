@@ -22,7 +22,6 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import wrong_values
@@ -200,7 +199,7 @@ class DynamicLossScale(LossScale):
       "increment_period", increment_period
     )
     self._multiplier = arguments.check_growth("multiplier", multiplier)
-    attributes.forget(self, "_current_loss_scale", "_num_good_steps")
+    graph_weights.forget(self, "_current_loss_scale", "_num_good_steps")
     self._add_weight("current_loss_scale", self._initial_loss_scale, tf.float32)
     self._add_weight("good_steps", 0, tf.int64)
 
@@ -219,7 +218,7 @@ class DynamicLossScale(LossScale):
     """The factor by which the scale grows or shrinks."""
     return self._multiplier
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def current_loss_scale(self) -> tf.Variable:
     """The current graph's loss scale, a float32 scalar variable.
 
@@ -229,7 +228,7 @@ class DynamicLossScale(LossScale):
     """
     return self._current_loss_scale
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def good_steps(self) -> tf.Variable:
     """The current graph's count of good steps, an int64 scalar variable.
 
@@ -239,8 +238,8 @@ class DynamicLossScale(LossScale):
     return self._num_good_steps
 
   # Programs read and set the next two by TensorFlow's own names for them.
-  _current_loss_scale = graph_weights.WeightProperty("current_loss_scale")
-  _num_good_steps = graph_weights.WeightProperty("good_steps")
+  _current_loss_scale = graph_weights.make_weight_property("current_loss_scale")
+  _num_good_steps = graph_weights.make_weight_property("good_steps")
 
   def __call__(self) -> tf.Tensor:
     """Returns the current loss scale, a float32 scalar tensor."""

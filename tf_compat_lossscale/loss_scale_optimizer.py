@@ -21,7 +21,6 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
@@ -148,12 +147,12 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       if own.pop(optimizer_kinds.BY_ENVIRONMENT, None) is not None:
         tracking.track(each, loss_scale, "loss_scale")
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def loss_scale(self) -> Any:
     """The `LossScale`: call it for the current scale, a float32 scalar."""
     return self._loss_scale
 
-  @attributes.DefaultProperty
+  @graph_weights.DefaultProperty
   def last_step_applied(self) -> tf.Tensor:
     """Whether the step was applied, a bool scalar; False if it was skipped.
 
@@ -564,9 +563,7 @@ def keep_computed(owner: Any, pairs: Pairs) -> None:
 def keep_step(owner: Any, step: Step) -> None:
   """Keeps what `last_step_applied` and hooks read of a step.
 
-  Args:
-    owner: The optimizer that the program sees.
-    step: The step. Eagerly, only whether it was applied is kept.
+  Eagerly, only whether it was applied is kept.
   """
   if tf.executing_eagerly():
     vars(owner)[_APPLIED] = bool(step.applied)

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import copy
 import threading
 from typing import Any
+from typing import Generic
+from typing import overload
+from typing import TypeVar
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
+
+_T = TypeVar("_T")
 
 # Several threads may build one graph, and each may be the first to look up a
 # weight there, which creates the weight. Updates take the lock, too, because
@@ -56,18 +61,39 @@ class _Recipes:
     return clone
 
 
-class WeightProperty:
-  """A property with the weight of a name in the current graph.
+class DefaultProperty(Generic[_T]):
+  """A property that yields to an attribute of the instance.
 
-  It yields to an attribute of the instance, as an `attributes.DefaultProperty`
-  does: programs set a weight by TensorFlow's own name for it.
+  A program's subclass may have set an attribute of that name before this
+  package defined the property. A plain property would refuse the assignment.
   """
 
-  def __init__(self, name: str) -> None:
-    self._name = name  # That `_add_weight` was given.
+  def __init__(self, read: Callable[[Any], _T]) -> None:
+    self._read = read
+    self.__doc__ = read.__doc__
+
+  @overload
+  def __get__(self, owner: None, cls: type) -> DefaultProperty[_T]: ...
+
+  @overload
+  def __get__(self, owner: object, cls: type) -> _T: ...
 
   def __get__(self, owner: Any, cls: type) -> Any:
-    return self if owner is None else owner._get_weight(self._name)
+    return self if owner is None else self._read(owner)
+
+
+def make_weight_property(name: str) -> Any:
+  """Returns a DefaultProperty: the weight of a name in the current graph."""
+  return DefaultProperty(lambda owner: owner._get_weight(name))
+
+
+def forget(owner: Any, *names: str) -> None:
+  """Takes away attributes that a subclass set before the constructor did.
+
+  The names are those of `DefaultProperty`s that the old constructor set.
+  """
+  for name in names:
+    vars(owner).pop(name, None)
 
 
 class GraphWeights(tracking.WeightsByGraph):
@@ -101,7 +127,7 @@ class GraphWeights(tracking.WeightsByGraph):
   def _tracked_weights(self) -> dict[str, tf.Variable]:
     return self._graph_state.weights
 
-  @attributes.DefaultProperty
+  @DefaultProperty
   def _weights(self) -> dict[str, tf.Variable]:
     """The same, by TensorFlow's own name, which a program may set."""
     return self._tracked_weights

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.machinery
-import importlib.util
 import os
 import sys
 from typing import Any
 
 from tf_compat_lossscale import _releases
-from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import installation
 
 _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
@@ -45,7 +42,7 @@ def make_environment(keras: int) -> dict[str, str]:
     ImportError: That Keras is not installed for this TensorFlow.
   """
   release = installation.find_release()
-  if release is None or release < _releases.WITH_KERAS_3:
+  if not _is_apart(release):
     if keras == 3:
       raise ImportError(
         "tf.keras is Keras 2 up to TensorFlow 2.15: to use Keras 3, install "
@@ -54,18 +51,16 @@ def make_environment(keras: int) -> dict[str, str]:
     return {}
   if keras == 3:
     return {_SWITCH: "0"}
-  if importlib.machinery.PathFinder.find_spec("tf_keras") is None:
-    command = install_commands.make_command("tf_keras", release)
+  if is_missing(release):
+    command = installation.make_command("tf_keras", release)
     raise ImportError(f"Keras 2 is not installed: {command}", name="tf_keras")
   return {_SWITCH: "1"}
 
 
 def means_keras_3() -> bool:
   """Returns whether `tf.keras` is or will be Keras 3; loads no Keras."""
-  release = installation.find_release()
-  if release is None or release < _releases.WITH_KERAS_3:
-    return False
-  return os.environ.get(_SWITCH, "").lower() not in ("1", "true")
+  is_on = os.environ.get(_SWITCH, "").lower() in ("1", "true")
+  return _is_apart(installation.find_release()) and not is_on
 
 
 def is_keras_3(package: str = "tensorflow") -> bool:
@@ -100,20 +95,19 @@ def import_keras_3() -> Any:
   return importlib.import_module("keras")
 
 
-def is_missing(release: tuple[int, ...]) -> bool:
+def _is_apart(release: tuple[int, ...] | None) -> bool:
+  """Returns whether a release of TensorFlow has Keras 2 in a package apart."""
+  return release is not None and release >= _releases.WITH_KERAS_3
+
+
+def is_missing(release: tuple[int, ...] | None) -> bool:
   """Returns whether Keras 2 is a package, and not installed, for a release."""
-  return (
-    release >= _releases.WITH_KERAS_3
-    and importlib.util.find_spec("tf_keras") is None
-  )
+  return _is_apart(release) and installation.find_spec("tf_keras") is None
 
 
 @functools.cache
 def find_private_keras_2() -> str:
   """Returns the package that has Keras 2's own modules, such as "keras.src"."""
-  release = installation.find_release()
-  is_apart = release is not None and release >= _releases.WITH_KERAS_3
-  name = "tf_keras" if is_apart else "keras"
-  return (
-    name if installation.find_spec(f"{name}.src") is None else f"{name}.src"
-  )
+  name = "tf_keras" if _is_apart(installation.find_release()) else "keras"
+  private = f"{name}.src"
+  return name if installation.find_spec(private) is None else private

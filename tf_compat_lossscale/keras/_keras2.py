@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _releases
-from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import patching
 
 
@@ -37,7 +37,7 @@ def _find_keras() -> Any:
       raise
     raise ImportError(
       "tf_compat_lossscale.keras needs Keras 2, which is not installed: "
-      + install_commands.make_command("tf_keras", release),
+      + installation.make_command("tf_keras", release),
       name="tf_keras",
     ) from None
 
@@ -106,14 +106,7 @@ def make_optimizer(config: Any, custom_objects: Any = None) -> Any:
   """Makes an optimizer from a config that any release of Keras 2 wrote.
 
   A config of a release up to 2.10 gives a legacy optimizer; a config of a later
-  release says which kind its optimizer is.
-
-  Args:
-    config: `{'class_name': …, 'config': …}`, or an optimizer.
-    custom_objects: More classes for Keras to find: name -> class.
-
-  Returns:
-    An optimizer.
+  release says which kind its optimizer is. An optimizer is returned as it is.
 
   Raises:
     ValueError: `config` is neither a config nor an optimizer.
@@ -247,10 +240,7 @@ def read_object_graph(reader: Any) -> Any:
   """Returns the object graph of a checkpoint, as a TrackableObjectGraph.
 
   `tf.train.CheckpointView` is public but shows no slots. The class of the
-  message has no public name.
-
-  Args:
-    reader: A reader that `tf.train.load_checkpoint` returned.
+  message has no public name. `tf.train.load_checkpoint` makes the reader.
   """
   module = importlib.import_module(
     "tensorflow.core.protobuf.trackable_object_graph_pb2"

@@ -89,11 +89,7 @@ def load_model(
 
 
 def _check_generation(path: Any) -> None:
-  """Checks that Keras 3 did not write a `.keras` file.
-
-  Raises:
-    ValueError: Keras 3 wrote the file.
-  """
+  """Raises a ValueError if a path is a `.keras` file that Keras 3 wrote."""
   if not isinstance(path, (str, os.PathLike)) or not zipfile.is_zipfile(path):
     return
   with zipfile.ZipFile(path) as file:
@@ -139,12 +135,7 @@ def _set_weights(path: Any, model: Any) -> None:
 
 
 def _warn_of_new_state(path: Any, model: Any) -> None:
-  """Logs that a file has no loss scale, if its model has optimizers.
-
-  Args:
-    path: The file.
-    model: The model that Keras loaded from the file.
-  """
+  """Logs that a file has no loss scale, if its model has optimizers."""
   name = getattr(path, "filename", path)  # `path` may be an `h5py.File`.
   optimizers = [
     each.optimizer
@@ -212,12 +203,8 @@ def restore_optimizers(
 ) -> None:
   """Restores the optimizers of a loaded model and of the models within it.
 
-  Logs a warning for each optimizer of the file that cannot be restored.
-
-  Args:
-    model: The model that Keras loaded and compiled.
-    prefix: The prefix of the SavedModel's checkpoint.
-    custom_objects: More classes for Keras to find: name -> class.
+  Logs a warning for each optimizer that cannot be restored. `prefix` is that of
+  the SavedModel's checkpoint.
   """
   saved = _Saved(prefix)
   with _keras2.keras.utils.custom_object_scope(dict(custom_objects or {})):
@@ -277,12 +264,7 @@ class _Saved(ObjectGraph):
     return None if key is None else self._reader.get_tensor(key)
 
   def find_live_objects(self, root: Any, node: int = 0) -> dict[int, Any]:
-    """Returns the live object of each node that has a live object.
-
-    Args:
-      root: A live object.
-      node: The node of `root`.
-    """
+    """Returns the live object of each node below `node`, that of `root`."""
     pairs = {node: root}
     queue = [node]
     for node in queue:
@@ -318,12 +300,7 @@ def _collect(
 ) -> tuple[list[tuple[Any, Any]], str]:
   """Makes an optimizer's variables, and finds the values to assign to them.
 
-  Args:
-    saved: The file.
-    node: The optimizer's node.
-    live: The optimizer; another object if the optimizer was not loaded.
-    owner: The model that the optimizer belongs to.
-    pairs: The live object of each node.
+  `live` is another object if the optimizer was not loaded.
 
   Returns:
     Variables with their values; and the reason why some cannot be restored, or

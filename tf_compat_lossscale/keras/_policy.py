@@ -178,16 +178,10 @@ def get_layer_policy(layer: Any) -> Any:
 
 
 def _find_policy(name: Any) -> tuple[Any, Literal["dynamic"] | None]:
-  """Returns the policy that a name of TensorFlow 1.14 to 2.0 stands for.
-
-  Args:
-    name: The argument of a `Policy`.
-
-  Returns:
-    A pair: the name in Keras 2, and the loss scale that 'auto' means.
+  """Returns a policy's name in Keras 2, and the loss scale that 'auto' means.
 
   Raises:
-    ValueError: No Keras of today has that policy.
+    ValueError: No Keras of today has that policy of TensorFlow 1.14 to 2.0.
   """
   if name in _OF_FIRST_INPUT:
     raise ValueError(
@@ -209,11 +203,7 @@ def _find_policy(name: Any) -> tuple[Any, Literal["dynamic"] | None]:
 
 
 def _check_floating(policy: Any) -> None:
-  """Checks that a dtype policy computes in floating point.
-
-  Raises:
-    ValueError: The policy does not.
-  """
+  """Raises a ValueError if a dtype policy computes in no floating point."""
   dtype = policy.compute_dtype
   if dtype is not None and not tf.as_dtype(dtype).is_floating:
     raise ValueError(
@@ -226,15 +216,7 @@ def _check_floating(policy: Any) -> None:
 def _choose_optimizer(
   policy: Any, get_optimizer: Callable[[], Any], in_graph: bool
 ) -> Any:
-  """Finds the optimizer that `Model.compile` uses.
-
-  Args:
-    policy: The policy of a model.
-    get_optimizer: Returns the optimizer; in graphs perhaps a list of them.
-    in_graph: Whether the model is in a graph of TensorFlow 1.
-
-  Returns:
-    An optimizer, a list of optimizers, or None to leave the choice to Keras.
+  """Finds the optimizer that `Model.compile` uses; see `wrap_in_compile`.
 
   Raises:
     ValueError: In a graph, a model cannot train with that optimizer and policy.

@@ -69,9 +69,7 @@ class SkippedSteps:
   ) -> list[tuple[Any, int]]:
     """Sets the rule of a checkpoint; returns variables with their values.
 
-    Args:
-      nodes: The messages that describe the objects in the checkpoint.
-      children: The children of the optimizer there: name -> number of node.
+    The arguments are those of `leave_skips_uncounted`.
     """
     self.children = {}
     if leave_skips_uncounted(nodes, children):

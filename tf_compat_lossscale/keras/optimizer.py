@@ -214,8 +214,7 @@ class LossScaleOptimizer(
   def _follow(self, scale: loss_scale_lib.LossScale | None) -> None:
     """Sets the loss scale, and makes what old checkpoints are restored into.
 
-    Args:
-      scale: The loss scale; None if Keras's own class has a fixed one.
+    The scale is None if it is fixed: then Keras's own class has it.
     """
     # Keras warns at each step, also if `loss_scale` was read. So does this
     # class, once.
@@ -359,15 +358,7 @@ class LossScaleOptimizer(
       )
 
   def finish_update(self, update: Any, applied: Any) -> Any:
-    """Adds to an update of the loss scale what a skipped step needs.
-
-    Args:
-      update: What `LossScale.update` returned first.
-      applied: Whether the step is applied, a bool scalar.
-
-    Returns:
-      An op or a tensor; None if there is nothing to run.
-    """
+    """Adds what a skipped step needs to what `LossScale.update` returned."""
     # In graphs for sessions, the first op of the step that uses `iterations`
     # gives it its name: that is the op that applies gradients.
     if self._skipped_steps is None or _is_for_session():
@@ -489,14 +480,7 @@ def _make(
 ) -> LossScaleOptimizer:
   """Makes an optimizer of a class whose `__init__` may have other parameters.
 
-  Args:
-    cls: LossScaleOptimizer or a subclass.
-    optimizer: The optimizer to wrap.
-    loss_scale: Its loss scale.
-    others: The other entries of the config, which a subclass may have added.
-
-  Returns:
-    The optimizer.
+  `others` are the entries of the config that a subclass has added.
 
   Raises:
     TypeError: `cls` does not take these arguments.

@@ -16,7 +16,6 @@ import sys
 from typing import NamedTuple
 
 from tf_compat_lossscale import _releases
-from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.programs import tables
@@ -272,7 +271,7 @@ def find_install_command(module: str) -> str:
 
 def _make_command(package: str) -> str:
   """Returns what installs a package beside this TensorFlow."""
-  return install_commands.make_command(package, installation.find_release())
+  return installation.make_command(package, installation.find_release())
 
 
 def is_missing(package: str) -> bool:
@@ -293,7 +292,7 @@ def find(
   is_callback = name.endswith("TensorBoard") and _CALLBACK.fullmatch(name)
   package = "tensorboard" if is_callback else name.partition(".")[0]
   if is_missing(package):
-    command = install_commands.make_command(package, release)
+    command = installation.make_command(package, release)
     return Absence(package, command=command)
   return _find(name, tensorflow, release)
 

@@ -3,7 +3,6 @@
 
 import pytest
 
-from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import installation
 from tf_compat_lossscale.programs import missing_names
 
@@ -24,13 +23,13 @@ pytestmark = pytest.mark.any_release
   ],
 )
 def test_the_version_that_goes_with_a_release(release, package, version):
-  command = install_commands.make_command(package, release)
+  command = installation.make_command(package, release)
   assert command == f"pip install '{package}=={version}'"
 
 
 def test_versions_are_left_out_if_the_release_is_unknown():
   for package in ("tensorboard", "tensorflow_probability", "tf_keras"):
-    command = install_commands.make_command(package, None)
+    command = installation.make_command(package, None)
     assert command == f"pip install {package}"
 
 
@@ -38,5 +37,5 @@ def test_contrib_gives_the_same_advice(monkeypatch):
   monkeypatch.setattr(installation, "find_release", lambda: (2, 13))
   monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
   assert missing_names.find_install_command("tensorboard") == (
-    install_commands.make_command("tensorboard", (2, 13))
+    installation.make_command("tensorboard", (2, 13))
   )
