@@ -9,7 +9,7 @@ import pytest
 
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.migration.edits import Edit
+from tf_compat_lossscale.migration.documents import Edit
 
 pytestmark = pytest.mark.any_release
 

@@ -11,7 +11,7 @@ from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
 from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.migration.edits import Edit
+from tf_compat_lossscale.migration.documents import Edit
 
 pytestmark = pytest.mark.any_release
 

@@ -98,17 +98,14 @@ def format_findings(
     (f" [{state or finding.state}]", _STYLES[finding.state]),
   ]
   if others:
-    lines = [_format_line(finding, each) for each in others[:_MOST_LINES]]
+    lines = []
+    for each in others[:_MOST_LINES]:
+      cell = f" of cell {each.cell}" if each.cell != finding.cell else ""
+      lines.append(f"{each.line}{cell}")
     rest = len(others) - len(lines)
     more = f" and {rest} more" if rest else ""
     parts.append((f" (also in line {', '.join(lines)}{more})", "dim"))
   return parts
-
-
-def _format_line(first: findings.Finding, other: findings.Finding) -> str:
-  """Returns the line of a finding, and its cell if that is another."""
-  cell = f" of cell {other.cell}" if other.cell != first.cell else ""
-  return f"{other.line}{cell}"
 
 
 def write_summary(

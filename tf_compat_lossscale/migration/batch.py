@@ -11,22 +11,24 @@ folder, or else to those in the nearest folder around it, or else to all.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 
 from tf_compat_lossscale.migration import contexts
-from tf_compat_lossscale.migration import decisions as decisions_lib
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration import start_needs
 from tf_compat_lossscale.migration.rewrites import absent_names
+from tf_compat_lossscale.migration.rewrites import old_installs
+from tf_compat_lossscale.programs import which_tensorflow
 
-# What this module and those below ask of a file that is no longer in memory.
+# What is asked of a file whose syntax tree is no longer in memory.
 _ASKED = (
   *("calls", "has_names_of_compat_v1", "imports_compat_v1"),
-  *("imports_package", "imports_tensorflow"),
+  *("imports_package", "imports_tensorflow", "short", "start", "switches"),
 )
 
 
@@ -34,50 +36,51 @@ class Batch:
   """The files of a batch. Each file gets its context.
 
   Attributes:
-    decisions: Path -> the TensorFlow that the file means.
+    decisions: Path -> the TensorFlow that the file means. Edits do not change
+      that.
+    files: Path -> the file.
   """
 
   def __init__(
     self,
     files: Sequence[files_lib.File],
     graph: import_graph.ImportGraph,
-    release: tuple[int, int] | None,
-    tensorflow: int | None = None,
-    nvidia_switch: bool = False,
-    decisions: Mapping[str, contexts.Meaning] | None = None,
+    tensorflow: int | None,
+    nvidia_switch: bool,
   ):
-    """Finds the contexts.
+    """Decides, and finds the contexts.
 
     Args:
       files: The files.
       graph: Their imports.
-      release: The TensorFlow (major, minor) that they will run on.
       tensorflow: 1 or 2 if the user decided which TensorFlow they mean.
       nvidia_switch: Whether NVIDIA's variables are on in all programs.
-      decisions: What was decided before the files were edited.
     """
     self._graph, self._nvidia_switch = graph, nvidia_switch
-    for file in files:
-      learn(file, release)
-    self.decisions = decisions or decisions_lib.decide(files, tensorflow)
-    self._of = {file.path: file for file in files}
+    votes = collections.Counter(file.facts.vote for file in files)
+    self.decisions = {
+      file.path: decide(file, tensorflow, votes) for file in files
+    }
+    self.link(files)
+
+  def link(self, files: Iterable[files_lib.File]) -> None:
+    """Gives each file its context; some files may be edited by now."""
+    self.files = {file.path: file for file in files}
     self._using = [
-      file.path
-      for file in files
+      path
+      for path, file in self.files.items()
       if file.imports_tensorflow or file.imports_package
     ]
-    for file in files:
-      own = graph.imports[file.path].values()
+    for path, file in self.files.items():
+      _, release, own_modules, is_imported = file.context[:4]
       file.context = contexts.Context(
-        self.decisions[file.path],
-        release,
-        frozenset().union(*own),
-        file.path in graph.importers,
+        self.decisions[path], release, own_modules, is_imported
       )
     self._set_needs(self._find_programs())
-    for path, packages in absent_names.find_packages(files).items():
-      file = self._of[path]
-      file.context = file.context._replace(packages=tuple(packages))
+    packages = absent_names.find_packages(list(self.files.values()))
+    for path, found in packages.items():
+      file = self.files[path]
+      file.context = file.context._replace(packages=tuple(found))
 
   def summarize(self) -> tuple[int | None, str]:
     """Returns what most of the files mean, and the first name that told.
@@ -99,13 +102,13 @@ class Batch:
   def _find_programs(self) -> dict[str, set[str]]:
     """Returns the start files, each with the files of its program."""
     reaches, means = {}, {}
-    for path, file in self._of.items():
-      if start_needs.starts_program(file, self._of):
-        reach = self._graph.find_below([path]) & self._of.keys()
+    for path, file in self.files.items():
+      if start_needs.starts_program(file, self.files):
+        reach = self._graph.find_below([path]) & self.files.keys()
         if not reach.isdisjoint(self._using):
           reaches[path] = reach
           told = file.tensorflow or min(
-            (self._of[p].tensorflow or 2 for p in reach), default=2
+            (self.files[p].tensorflow or 2 for p in reach), default=2
           )
           means[path] = (None, told)
     # Programs load modules in other ways than by an import, too.
@@ -113,12 +116,12 @@ class Batch:
     for path in reaches:
       folder = os.path.dirname(os.path.abspath(path))
       of_folder.setdefault(folder, []).append(path)
-    for path in set(self._of).difference(*reaches.values()):
+    for path in set(self.files).difference(*reaches.values()):
       folder = os.path.dirname(os.path.abspath(path))
       while folder not in of_folder and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
       for start in of_folder.get(folder, list(reaches)):
-        if self._of[path].tensorflow in means[start]:
+        if self.files[path].tensorflow in means[start]:
           reaches[start].add(path)
     return reaches
 
@@ -127,34 +130,34 @@ class Batch:
     starts: dict[str, list[str]] = {}
     needs: dict[str, contexts.Needs] = {}
     for path, reach in reaches.items():
-      found = self._find_needs(reach, self._of[path])
+      found = self._find_needs(reach, self.files[path])
       for each in self._find_earlier(path):
         known = needs.get(each, found)  # Of another program in the package.
         disables = known.disables and found.disables
         needs[each] = contexts.Needs._make(
           one or other for one, other in zip(known, found)
-        )._replace(disables=disables and self._of[each].tensorflow != 2)
+        )._replace(disables=disables and self.files[each].tensorflow != 2)
       needs[path] = found
       for each in reach:
         starts.setdefault(each, []).append(path)
     restored = {name for found in needs.values() for name in found.restored}
-    for path, file in self._of.items():
+    for path, file in self.files.items():
       file.context = file.context._replace(
         needs=needs.get(path),
         starts={start: needs[start] for start in starts.get(path, ())},
         restored=frozenset(restored),
       )
     if not reaches and self._using:
-      elsewhere = self._find_needs(self._of)
-      heads = [p for p in self._using if not self._of[p].context.is_imported]
-      head = self._of[(heads or self._using)[0]]
+      elsewhere = self._find_needs(self.files)
+      heads = [p for p in self._using if not self.files[p].context.is_imported]
+      head = self.files[(heads or self._using)[0]]
       if elsewhere._replace(uses_keras_2=False) != contexts.Needs():
         head.context = head.context._replace(elsewhere=elsewhere)
 
   def _find_needs(
     self, paths: Iterable[str], start: files_lib.File | None = None
   ) -> contexts.Needs:
-    files = [self._of[path] for path in sorted(paths)]
+    files = [self.files[path] for path in sorted(paths)]
     return start_needs.find_needs(files, start, self._nvidia_switch)
 
   def _find_earlier(self, path: str) -> list[str]:
@@ -163,26 +166,96 @@ class Batch:
     It is one that imports TensorFlow before the program does.
     """
     folder, found = os.path.dirname(path), list[str]()
-    while (init := os.path.join(folder, "__init__.py")) in self._of:
+    while (init := os.path.join(folder, "__init__.py")) in self.files:
       if not self._graph.find_below([init]).isdisjoint(self._using):
         found = [init]
       folder = os.path.dirname(folder)
     return found if found != [path] else []
 
 
-def learn(file: files_lib.File, release: tuple[int, int] | None) -> None:
-  """Learns what a file tells the others, unless that is known."""
-  if "facts" not in vars(file):
-    for name in _ASKED:  # They are remembered.
-      getattr(file, name)
-    absences = file.find_absences(None, release)
-    lacks = tuple(each.name for _, each in absences if each.is_restored)
-    guarded = decisions_lib.find_guarded(file)
-    file.facts = contexts.Facts(
-      *decisions_lib.decide_alone(file, guarded),
-      guarded,
-      start_needs.find_signs(file, lacks),
-      lacks,
-      tuple(absent_names.list_packages(file, absences)),
-      file.find_switch(),
+def learn(file: files_lib.File) -> None:
+  """Learns what a file tells the others, and what is asked of it later."""
+  for name in _ASKED:  # They are remembered.
+    getattr(file, name)
+  absences = file.find_absences(None, file.context.release)
+  restorable = absent_names.find_restorable(file, absences)
+  # A name behind a question that TensorFlow 2 alone has.
+  signs = which_tensorflow.find_signs(file.source, guarded=True)
+  of_2 = next((x for x in signs if x.tensorflow == 2 and x.weight > 1), None)
+  guarded = file.show_sign(of_2) if of_2 else ""
+  file.facts = contexts.Facts(
+    *_decide_alone(file, guarded),
+    guarded,
+    start_needs.find_signs(file, restorable),
+    restorable,
+    tuple(absent_names.list_packages(file, absences)),
+    file.find_switch(),
+  )
+
+
+def decide(
+  file: files_lib.File, tensorflow: int | None, votes: Mapping[int | None, int]
+) -> contexts.Meaning:
+  """Returns which TensorFlow a file means.
+
+  A file without names that tell means what most of the others mean, unless it
+  imports `tensorflow.compat.v1`. A file that asks for a name of TensorFlow 2
+  alone does not mean TensorFlow 1: another branch of it would run.
+
+  Args:
+    file: The file.
+    tensorflow: 1 or 2 if the user decided.
+    votes: How many files count as each TensorFlow.
+  """
+  facts, decision = file.facts, file.facts.alone
+  if not file.imports_tensorflow:
+    return contexts.Meaning(None)
+  if tensorflow is not None:
+    return contexts.Meaning(tensorflow)
+  if decision.tensorflow is None:
+    most = 1 if votes.get(1, 0) > votes.get(2, 0) else 2
+    is_ported = file.imports_package and "legacy" not in facts.signs
+    decision = contexts.Meaning(
+      1 if file.imports_compat_v1 else most,
+      stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
     )
+  if decision.tensorflow == 1 and facts.guarded:
+    both = f"the other files are of 1, {facts.guarded} of 2"
+    decision = contexts.Meaning(2, both=both)
+  return decision
+
+
+def _decide_alone(
+  file: files_lib.File, guarded: str
+) -> tuple[contexts.Meaning, int | None]:
+  """Returns which TensorFlow a file means by itself, and what it counts as.
+
+  What `migrate` writes never makes a file count for TensorFlow 1, and never
+  takes away that a file counts for TensorFlow 2. Otherwise, a second `migrate`
+  might take other files for TensorFlow 1 than the first.
+  """
+  decision = which_tensorflow.decide([file.source])
+  of_1 = of_2 = None
+  for sign in decision.signs:
+    if sign.tensorflow == 1 and sign.weight:
+      of_1 = of_1 or sign
+    elif sign.tensorflow == 2 and sign.weight > 1:
+      of_2 = of_2 or sign
+  name_of_2 = file.show_sign(of_2) if of_2 else guarded
+  if of_1 and name_of_2:
+    both = f"{file.show_sign(of_1)} is of 1, {name_of_2} of 2"
+    return contexts.Meaning(2, both=both), None
+  if decision.signs:
+    sign, means = decision.signs[0], decision.tensorflow
+    # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
+    return contexts.Meaning(
+      means, file.show_sign(sign) if sign.weight else ""
+    ), means
+  if (told := old_installs.find_release(file)) is not None:
+    return contexts.Meaning(told), told
+  if "disable_v2_behavior" in file.calls:
+    return contexts.Meaning(1), 1 if file.has_names_of_compat_v1 else None
+  # `migrate` may have edited the names away that told.
+  if file.imports_package and not file.imports_compat_v1:
+    return contexts.Meaning(2), 2 if file.imports_tensorflow else None
+  return contexts.Meaning(None), None

@@ -68,7 +68,8 @@ class Facts(NamedTuple):
       `tensorflow.compat.v1`, and uses names of TensorFlow 1 there), "acts" (it
       does more than to define things), and "starts" (it asks for `__main__`, or
       calls `app.run`).
-    lacks: The missing names that `tfl.install()` puts back.
+    restorable: The names that `tfl.install()` can put back, "keras" among them,
+      each with the offsets of its first use.
     packages: The missing packages that it names.
     switch: Where it turns NVIDIA's variables on; "" if it does not.
   """
@@ -77,7 +78,7 @@ class Facts(NamedTuple):
   vote: int | None
   guarded: str
   signs: set[str]
-  lacks: tuple[str, ...]
+  restorable: Mapping[str, tuple[int, int]]
   packages: tuple[Package, ...]
   switch: str
 

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files with Python code as text, and writes edits into their bytes."""
+"""Reads files with Python code as text, and writes edits into their bytes.
+
+An edit goes by offsets: all else in the text stays as it is.
+"""
 
 from __future__ import annotations
 
+import bisect
 import codecs
+from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
 import io
+import itertools
+import operator
 import os
 import re
 import stat
 import tokenize
-
-from tf_compat_lossscale.migration import edits as edits_lib
+from typing import Any
+from typing import NamedTuple
 
 _HEAD = 1 << 16
 _LINE_ENDS = re.compile(rb"\r\n?")
+_LINE_END = re.compile("\r\n|\r|\n")
 
 
 class DocumentError(Exception):
@@ -23,6 +31,20 @@ class DocumentError(Exception):
 
   The message is one line that begins with the path.
   """
+
+
+class Edit(NamedTuple):
+  """A replacement of a part of a text.
+
+  Attributes:
+    start: The offset of the part, in characters.
+    end: The offset after the part; `start` for an insertion.
+    text: The new text.
+  """
+
+  start: int
+  end: int
+  text: str
 
 
 class Document:
@@ -46,9 +68,56 @@ class Document:
     self.text = self._decode()
 
   @functools.cached_property
-  def lines(self) -> edits_lib.Text:
-    """The text with its lines."""
-    return edits_lib.Text(self.text)
+  def newline(self) -> str:
+    """The end of the first line; "\\n" if there is only one line."""
+    first = _LINE_END.search(self.text)
+    return first[0] if first else "\n"
+
+  @functools.cached_property
+  def _starts(self) -> list[int]:
+    """The offset of each line, as Python counts them."""
+    if "\r" in self.text:
+      ends = [match.end() for match in _LINE_END.finditer(self.text)]
+    else:  # To split the text takes less time.
+      lengths = [len(line) + 1 for line in self.text.split("\n")]
+      ends = list(itertools.accumulate(lengths[:-1]))
+    return [0, *ends]
+
+  def find_span(self, node: Any) -> tuple[int, int]:
+    """Returns the offsets of the start and the end of a node.
+
+    Syntax trees count columns in bytes of UTF-8.
+    """
+    start = self._starts[node.lineno - 1] + node.col_offset
+    end = self._starts[node.end_lineno - 1] + node.end_col_offset
+    if not self.text.isascii():
+      start -= self._count_excess(node.lineno, node.col_offset)
+      end -= self._count_excess(node.end_lineno, node.end_col_offset)
+    return start, end
+
+  def _count_excess(self, line: int, column: int) -> int:
+    """Returns how many bytes more than characters stand before a column."""
+    start = self._starts[line - 1]
+    encoded = self.text[start : start + column].encode("utf-8")[:column]
+    return column - len(encoded.decode("utf-8", "ignore"))
+
+  def find_position(self, offset: int) -> tuple[int, int]:
+    """Returns the line of an offset and its column, both counted from 1."""
+    line = bisect.bisect_right(self._starts, offset)
+    return line, offset - self._starts[line - 1] + 1
+
+  def find_line(self, line: int) -> int:
+    """Returns the offset of a line, which is counted from 1."""
+    return self._starts[line - 1]
+
+  def find_line_end(self, offset: int) -> int:
+    """Returns the offset of the end of a line, before its line end."""
+    match = _LINE_END.search(self.text, offset)
+    return match.start() if match else len(self.text)
+
+  def get_before(self, offset: int) -> str:
+    """Returns what stands before an offset in its line."""
+    return self.text[self.find_line(self.find_position(offset)[0]) : offset]
 
   @property
   def errors(self) -> Sequence[str]:
@@ -67,9 +136,9 @@ class Document:
       The cell of a notebook or None, the line in that cell or in the file, and
       the column in characters, all counted from 1.
     """
-    return (None, *self.lines.find_position(offset))
+    return (None, *self.find_position(offset))
 
-  def replace(self, edits: Sequence[edits_lib.Edit]) -> bytes:
+  def replace(self, edits: Sequence[Edit]) -> bytes:
     """Returns the whole file's bytes after edits of `text`.
 
     Raises:
@@ -77,7 +146,7 @@ class Document:
     """
     if not edits:
       return self.data
-    text = edits_lib.apply(self.text, edits)
+    text = apply(self.text, edits)
     try:
       data = self._mark + text.encode(self._encoding)
       # Some encodings have several bytes for a text. The edits may also move
@@ -120,6 +189,19 @@ class Document:
     except (LookupError, ValueError):
       reason = f"not text in the declared encoding ({self._encoding})"
     raise DocumentError(f"{place}: cannot be read: {reason}")
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+  """Returns a text with edits that do not overlap.
+
+  Insertions at one place keep their order.
+  """
+  parts, at = [], 0
+  for edit in sorted(edits, key=operator.itemgetter(0, 1)):
+    assert edit.start >= at, edit
+    parts += [text[at : edit.start], edit.text]
+    at = edit.end
+  return "".join([*parts, text[at:]])
 
 
 def load(path: str) -> bytes:

@@ -8,7 +8,6 @@ import bisect
 from collections.abc import Sequence
 
 from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.programs import sources
@@ -25,7 +24,7 @@ def edit(
   makes them. If the text with all edits does not parse, each finding is tried
   by itself.
   """
-  taken: list[edits_lib.Edit] = []  # By their place.
+  taken: list[documents.Edit] = []  # By their place.
   chosen = []
   for finding in findings:
     if all(_fits(each, taken) for each in finding.edits):
@@ -45,7 +44,7 @@ def edit(
   return edited
 
 
-def _fits(edit: edits_lib.Edit, taken: Sequence[edits_lib.Edit]) -> bool:
+def _fits(edit: documents.Edit, taken: Sequence[documents.Edit]) -> bool:
   """Returns whether an edit can be made beside others, or is one of them."""
   at = bisect.bisect_left(taken, edit)
   nearest = taken[max(at - 1, 0) : at + 1]
@@ -68,7 +67,7 @@ def _make(
   try:
     data = document.replace(edits)
     new = files.File(type(document)(document.path, data))
-    _ = new.source  # An error if it does not parse.
+    _ = new.tree  # An error if it does not parse.
   except (sources.SourceError, documents.DocumentError):
     return None
   return new
@@ -76,7 +75,7 @@ def _make(
 
 def _make_opening(
   file: files.File, lines: Sequence[str], place: int
-) -> list[edits_lib.Edit]:
+) -> list[documents.Edit]:
   """Returns the insertions of the lines that a file needs at its start.
 
   Keras is chosen before anything that may import TensorFlow. Other lines stand
@@ -86,9 +85,9 @@ def _make_opening(
   """
   if not lines:
     return []
-  body = file.source.tree.body
+  body = file.tree.body
   top = _find_end_of_opening(body)
-  at = file.lines.find_position(place)[0]
+  at = file.document.find_position(place)[0]
   own = next((i for i, s in enumerate(body) if (s.end_lineno or 0) >= at), 0)
   first = max(min(file.first_import, own), top)
   start = f"import {files.PACKAGE}"
@@ -110,28 +109,26 @@ def _make_opening(
 
 def _insert_before(
   file: files.File, at: int, lines: Sequence[str]
-) -> edits_lib.Edit:
+) -> documents.Edit:
   """Returns the insertion of lines before statement number `at`."""
-  text, newline = file.document.text, file.lines.newline
-  body = file.source.tree.body
+  text, newline = file.document.text, file.document.newline
+  body = file.tree.body
   if at == len(body):
     end = len(text)
     gap = newline if text and text[-1] not in "\r\n" else ""
     new = gap + "".join(line + newline for line in lines)
-    return edits_lib.Edit(end, end, new)
+    return documents.Edit(end, end, new)
   statement = body[at]
   # The place of a decorated function is that of its first decorator.
   decorators: list[ast.AST] = getattr(statement, "decorator_list", [])
   start = file.find_span(statement)[0]
   for decorator in decorators[:1]:
     start = text.rindex("@", 0, file.find_span(decorator)[0])
-  column = file.lines.find_position(start)[1] - 1
-  before = text[start - column : start]
-  if before.strip("\f \t\ufeff"):
+  if file.document.get_before(start).strip("\f \t\ufeff"):
     code = [line.partition("  #")[0] for line in lines]
-    return edits_lib.Edit(start, start, "".join(f"{c}; " for c in code))
+    return documents.Edit(start, start, "".join(f"{c}; " for c in code))
   new = "".join(line + newline for line in lines)
-  return edits_lib.Edit(start, start, new)
+  return documents.Edit(start, start, new)
 
 
 def _find_end_of_opening(body: Sequence[ast.stmt]) -> int:

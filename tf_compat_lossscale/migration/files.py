@@ -12,7 +12,6 @@ from typing import Any
 
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import legacy_uses
 from tf_compat_lossscale.programs import missing_names
@@ -40,9 +39,10 @@ _TENSORFLOW_MODULE = re.compile(rf"tensorflow(\.|$)|{PACKAGE}\.keras\b")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow(_core)?|keras)(\.|$)")
 # A name over several lines, in parentheses, may have comments in it.
 _COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
-# What refers to the syntax tree.
+# What refers to the syntax tree, or is large.
 _OF_TREE = (
-  *("absences", "fallback_lines", "legacy", "names", "source", "statements"),
+  *("absences", "fallback_lines", "legacy", "names", "source"),
+  *("statements", "tree"),
 )
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -55,33 +55,33 @@ class File:
     document: The file's text, and where it is in the file.
     context: What the other files tell of it; set when all are read.
     facts: What it tells the other files; set when it is read.
-    is_kept: Whether its syntax tree stays in memory.
+    found: The findings of the rules that ask no other file, and the decision on
+      TensorFlow that they go by; set when it is read.
   """
 
   context: contexts.Context
   facts: contexts.Facts
-  is_kept = True
+  found: tuple[contexts.Meaning, list[findings.Finding]]
 
   def __init__(self, document: documents.Document):
     self.path, self.document = document.path, document
 
   @functools.cached_property
-  def source(self) -> sources.SourceFile:
-    """What the reader of sources found; an error if it is no Python."""
-    return sources.read_text(self.path, self.document.text)
-
-  def leave(self) -> None:
-    """Drops the syntax tree, unless it is kept: it is read again if asked."""
-    if not self.is_kept:
-      for name in _OF_TREE:
-        vars(self).pop(name, None)
-
-  @property
-  def lines(self) -> edits_lib.Text:
-    """The text with its lines."""
-    return self.document.lines
+  def tree(self) -> ast.Module:
+    """The syntax tree; an error if the file is no Python."""
+    return sources.parse(self.path, self.document.text)
 
   @functools.cached_property
+  def source(self) -> sources.SourceFile:
+    """What the reader of sources found; an error if it is no Python."""
+    return sources.read_text(self.path, self.document.text, self.tree)
+
+  def leave(self) -> None:
+    """Drops the syntax tree, which is made again if asked for."""
+    for name in _OF_TREE:
+      vars(self).pop(name, None)
+
+  @property
   def tensorflow(self) -> int | None:
     """1 or 2: the TensorFlow that the file means; None if it imports none."""
     return self.context.decision.tensorflow
@@ -163,7 +163,9 @@ class File:
     """Returns where it first turns NVIDIA's variables on; "" if it does not."""
     if not self.switches:
       return ""
-    return self.show_line(self.lines.find_position(self.switches[0][1][0])[0])
+    return self.show_line(
+      self.document.find_position(self.switches[0][1][0])[0]
+    )
 
   @functools.cached_property
   def main_lines(self) -> set[int]:
@@ -171,7 +173,7 @@ class File:
     return _list_lines(
       [
         statement
-        for statement in self.source.tree.body
+        for statement in self.tree.body
         if isinstance(statement, ast.If) and _asks_for_main(statement.test)
       ]
     )
@@ -222,7 +224,7 @@ class File:
   @functools.cached_property
   def short(self) -> str:
     """The name by which the file calls this package."""
-    known = find_short_name(self.source.tree.body)
+    known = find_short_name(self.tree.body)
     text = self.document.text
     taken = _SHORT in text and re.search(rf"\b{_SHORT}\b", text)
     return known or (PACKAGE if taken else _SHORT)
@@ -239,7 +241,7 @@ class File:
 
   def show_line(self, line: int) -> str:
     """Returns the file's name and a line, and the cell of a notebook."""
-    cell, line, _ = self.document.locate(self.lines.find_line(line))
+    cell, line, _ = self.document.locate(self.document.find_line(line))
     place = f"cell {cell} line" if cell else "line"
     return f"{os.path.basename(self.path)} {place} {line}"
 
@@ -253,12 +255,13 @@ class File:
     starts = list(self.context.starts)[:most]
     return [os.path.relpath(path, folder) for path in starts]
 
-  def find_start(self) -> tuple[int, int]:
-    """Returns the place of the first import of TensorFlow or an own module.
+  @functools.cached_property
+  def start(self) -> tuple[int, int]:
+    """The place of the first import of TensorFlow or an own module.
 
     If only functions import them, it is that of the first statement.
     """
-    body = self.source.tree.body
+    body = self.tree.body
     wanted = body[self.first_import :] or body
     return self.find_span(wanted[0]) if wanted else (0, 0)
 
@@ -269,7 +272,7 @@ class File:
     message: str,
     state: str = findings.MIGRATE,
     note: str = "",
-    edits: Sequence[edits_lib.Edit] = (),
+    edits: Sequence[documents.Edit] = (),
     opening: Sequence[str] = (),
   ) -> findings.Finding:
     """Returns a finding in this file.
@@ -305,12 +308,12 @@ class File:
     functions do not count.
     """
     own = self.context.own_modules
-    for i, statement in enumerate(self.source.tree.body):
+    for i, statement in enumerate(self.tree.body):
       for part in _list_statements([statement]):
         for module in list_modules(part):
           if module in own or _LOADS_TENSORFLOW.match(module):
             return i
-    return len(self.source.tree.body)
+    return len(self.tree.body)
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
     """Returns the offsets of a node.
@@ -318,16 +321,16 @@ class File:
     Before Python 3.12, a node in an f-string may have a position outside.
     """
     try:
-      start, end = self.lines.find_span(node)
+      start, end = self.document.find_span(node)
     except IndexError:
       return 0, 0
     return min(start, end), max(start, end)
 
-  def make_edit(self, node: ast.AST, text: str) -> edits_lib.Edit:
+  def make_edit(self, node: ast.AST, text: str) -> documents.Edit:
     """Returns the edit of a node; the comments in it follow the new text."""
     start, end = self.find_span(node)
     kept = _COMMENT.findall(self.document.text, start, end)
-    return edits_lib.Edit(start, end, text + "".join(kept))
+    return documents.Edit(start, end, text + "".join(kept))
 
   def is_at(self, node: ast.expr) -> bool:
     """Returns whether the text at a node's position is that node's."""
@@ -347,7 +350,7 @@ class File:
 
     The statements in functions and classes are left out.
     """
-    return _list_statements(self.source.tree.body)
+    return _list_statements(self.tree.body)
 
   def list_imports(self) -> list[ast.Import | ast.ImportFrom]:
     """Returns all import statements."""

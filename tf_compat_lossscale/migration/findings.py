@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tf_compat_lossscale.migration import edits as edits_lib
+from tf_compat_lossscale.migration import documents
 
 # The states of a finding.
 MIGRATE = "migrate"  # `migrate` makes the edit.
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
   message: str
   state: str
   note: str = ""
-  edits: tuple[edits_lib.Edit, ...] = ()
+  edits: tuple[documents.Edit, ...] = ()
   opening: tuple[str, ...] = ()
   offset: int = 0
   code: str = ""

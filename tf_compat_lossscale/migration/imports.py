@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import re
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale.migration import edits
+from tf_compat_lossscale.migration import documents
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.migration import files
@@ -37,19 +37,19 @@ def find_bound_name(statement: ast.stmt) -> str | None:
 
 def make_module_edit(
   file: files.File, node: ast.ImportFrom, module: str
-) -> edits.Edit:
+) -> documents.Edit:
   """Returns the edit of the module in `from module import …`."""
   start, end = file.find_span(node)
   match = _FROM.match(file.document.text, start, end)
   if match is None:  # The name is written with blanks between its parts.
     names = ", ".join(ast.unparse(alias) for alias in node.names)
-    return edits.Edit(start, end, f"from {module} import {names}")
-  return edits.Edit(*match.span(1), module)
+    return documents.Edit(start, end, f"from {module} import {names}")
+  return documents.Edit(*match.span(1), module)
 
 
 def make_name_edit(
   file: files.File, alias: ast.alias, name: str, bound: str | None = None
-) -> edits.Edit:
+) -> documents.Edit:
   """Returns the edit of a name in an import.
 
   Args:
@@ -60,9 +60,9 @@ def make_name_edit(
   start, end = file.find_span(alias)
   match = _AS.search(file.document.text, start, end)
   if match is not None:
-    return edits.Edit(start, match.start(), name)
+    return documents.Edit(start, match.start(), name)
   renamed = f" as {bound}" if bound not in (None, name) else ""
-  return edits.Edit(start, end, name + renamed)
+  return documents.Edit(start, end, name + renamed)
 
 
 def move_names(
@@ -70,7 +70,7 @@ def move_names(
   node: ast.ImportFrom,
   moved: Sequence[ast.alias],
   lines: Sequence[str],
-) -> list[edits.Edit]:
+) -> list[documents.Edit]:
   """Returns the edits that import names of an import by other statements.
 
   Args:
@@ -80,7 +80,7 @@ def move_names(
       stays.
   """
   if len(moved) == len(node.names):
-    first = edits.Edit(*file.find_span(node), lines[0])
+    first = documents.Edit(*file.find_span(node), lines[0])
     return [first, *insert_after(file, node, lines[1:])]
   text, names = file.document.text, node.names
   last = max(i for i, alias in enumerate(names) if alias not in moved)
@@ -91,39 +91,35 @@ def move_names(
       following = file.find_span(names[i + 1])[0]
       if "#" in text[end:following]:  # A comment stays.
         following = text.index(",", end) + 1
-      found.append(edits.Edit(start, following, ""))
+      found.append(documents.Edit(start, following, ""))
   if names[last + 1 :]:
     start, end = file.find_span(names[last])[1], file.find_span(names[-1])[1]
-    found.append(edits.Edit(start, end, _list_comments(text[start:end])))
+    # Each comment stays, with its line end.
+    kept = re.findall(r"[ \t]*#[^\r\n]*(?:\r\n|\r|\n)", text[start:end])
+    new = "," + "".join(kept) if kept else ""
+    found.append(documents.Edit(start, end, new))
   return [*found, *insert_after(file, node, lines)]
-
-
-def _list_comments(text: str) -> str:
-  """Returns the comments in a part of an import, each with its line end."""
-  found = re.findall(r"[ \t]*#[^\r\n]*(?:\r\n|\r|\n)", text)
-  return "," + "".join(found) if found else ""
 
 
 def is_alone(file: files.File, statement: ast.stmt) -> bool:
   """Returns whether a statement is the only one in its lines."""
   start, end = file.find_span(statement)
   text = file.document.text
-  rest = text[end : file.lines.find_line_end(end)].strip()
-  before = text[start - (file.lines.find_position(start)[1] - 1) : start]
-  return (not rest or rest.startswith("#")) and not before.strip()
+  rest = text[end : file.document.find_line_end(end)].strip()
+  is_first = not file.document.get_before(start).strip()
+  return (not rest or rest.startswith("#")) and is_first
 
 
 def insert_after(
   file: files.File, statement: ast.stmt, lines: Sequence[str]
-) -> list[edits.Edit]:
+) -> list[documents.Edit]:
   """Returns the insertion of statements after a statement."""
   if not lines:
     return []
   start, end = file.find_span(statement)
   if not is_alone(file, statement):
-    return [edits.Edit(end, end, "".join(f"; {line}" for line in lines))]
-  column = file.lines.find_position(start)[1] - 1
-  before = file.document.text[start - column : start]
-  line_end = file.lines.find_line_end(end)
-  new = "".join(f"{file.lines.newline}{before}{line}" for line in lines)
-  return [edits.Edit(line_end, line_end, new)]
+    return [documents.Edit(end, end, "".join(f"; {line}" for line in lines))]
+  before = file.document.get_before(start)
+  line_end = file.document.find_line_end(end)
+  new = "".join(f"{file.document.newline}{before}{line}" for line in lines)
+  return [documents.Edit(line_end, line_end, new)]

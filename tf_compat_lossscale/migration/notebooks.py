@@ -20,7 +20,6 @@ from typing import NamedTuple
 import warnings
 
 from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import edits as edits_lib
 
 # Cell magics after whose line the cell is Python.
 _PYTHON = ("capture", "debug", "prun", "time", "timeit")
@@ -108,14 +107,14 @@ class Notebook(documents.Document):
     if not self._cells:
       return None, 1, 1
     cell = self._find_cell(offset)
-    line, column = self.lines.find_position(offset)
-    first, _ = self.lines.find_position(cell.start)
+    line, column = self.find_position(offset)
+    first, _ = self.find_position(cell.start)
     return cell.number, line - first + 1, column
 
-  def replace(self, edits: Sequence[edits_lib.Edit]) -> bytes:
+  def replace(self, edits: Sequence[documents.Edit]) -> bytes:
     if not edits:
       return self.data
-    inside: dict[int, list[edits_lib.Edit]] = {}
+    inside: dict[int, list[documents.Edit]] = {}
     for edit in edits:
       cell = self._find_cell(edit.start)
       start, end = edit.start - cell.start, edit.end - cell.start
@@ -126,14 +125,14 @@ class Notebook(documents.Document):
       if is_blank or is_first or is_magic:
         place = "cell {}:{}:{}".format(*self.locate(edit.start))
         raise self._refuse(f"there is a magic in {place}")
-      moved = edits_lib.Edit(start, end, edit.text)
+      moved = documents.Edit(start, end, edit.text)
       inside.setdefault(cell.number, []).append(moved)
     sources = {each.number: each.source for each in self._cells}
     raw = self.data[len(self._mark) :].decode("utf-8")
     notebook = json.loads(raw)
     for number, found in _list_code(notebook):
       if number in inside:
-        source = edits_lib.apply(sources[number], inside[number])
+        source = documents.apply(sources[number], inside[number])
         is_list = isinstance(found["source"], list)
         found["source"] = source.splitlines(True) if is_list else source
     indent = re.match(r"\s*\{\r?\n([ \t]*)", raw)  # That of the file stays.

@@ -44,6 +44,9 @@ class Rule(NamedTuple):
       the rule leaves the place to the user.
     summary: What a finding is, in a sentence.
     explanation: Why the code has to change, and what happens to it.
+    of_program: Whether the findings depend on what other files tell, beyond the
+      TensorFlow that the file means. `find` may then read the syntax tree of
+      few files alone: it may not be in memory any more.
   """
 
   code: str
@@ -52,13 +55,18 @@ class Rule(NamedTuple):
   examples: tuple[tuple[str, str], ...]
   summary: str
   explanation: str
+  of_program: bool
 
 
 _rules: dict[str, Rule] = {}
 
 
 def rule(
-  code: str, name: str, page: str | None, *examples: str
+  code: str,
+  name: str,
+  page: str | None,
+  *examples: str,
+  of_program: bool = False,
 ) -> Callable[[_Find], _Find]:
   """Registers the function below it as a rule.
 
@@ -68,13 +76,15 @@ def rule(
     page: The summary, a sentence on a line of its own, and the explanation.
     *examples: Diffs: a line that begins with "-" is in the source before
       `migrate` alone, one with "+" afterwards alone, and one with " " always.
+    of_program: As of a rule.
   """
   summary, _, explanation = (page or "").strip().partition("\n")
   pairs = tuple((_drop(each, "+"), _drop(each, "-")) for each in examples)
 
   def register(find: _Find) -> _Find:
     assert code not in _rules, code
-    _rules[code] = Rule(code, name, find, pairs, summary, explanation.strip())
+    rest = summary, explanation.strip(), of_program
+    _rules[code] = Rule(code, name, find, pairs, *rest)
     return find
 
   return register

@@ -3,26 +3,24 @@
 
 Each file is parsed; rules yield findings with edits; the edits are applied; the
 result is parsed and looked at again. An edit counts as made if its finding is
-gone.
+gone. One syntax tree at a time is in memory: a tree takes 40 times as much as
+its text. So the rules that ask no other file look at a tree when it is made.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
-import functools
-import gc
 import itertools
 import operator
-from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale import _releases
 from tf_compat_lossscale._core import installation
 from tf_compat_lossscale.migration import batch
+from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import editing
 from tf_compat_lossscale.migration import files as files_lib
@@ -32,9 +30,6 @@ from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import sources
 
-# The syntax trees of so many characters stay in memory; they take 40 times as
-# much. Those of other files are read again.
-_MOST_KEPT = 6_000_000
 # Edits that overlap are made one after the other.
 _MANY_ROUNDS = 8
 # What a file has that uses TensorFlow; and one that uses a loss scale.
@@ -126,24 +121,7 @@ def find_states(rule: rules.Rule) -> tuple[str, ...]:
   return states or (findings_lib.BY_HAND,)
 
 
-@contextlib.contextmanager
-def _keep_garbage() -> Iterator[None]:
-  """Lets a function read many syntax trees.
-
-  Python's garbage collector does not run meanwhile: it would look at the nodes
-  of all trees again and again, which takes a third of the time.
-  """
-  was_on = gc.isenabled()
-  gc.disable()
-  try:
-    with sources.allow_depth():
-      yield
-  finally:
-    if was_on:
-      gc.enable()
-
-
-@_keep_garbage()
+@sources.allow_depth()
 def _check(
   given: Sequence[tuple[str, bytes | None]],
   options: ScanOptions,
@@ -152,10 +130,6 @@ def _check(
   """Checks files, given with their bytes or None, and plans their edits."""
   errors: list[str] = []
   read: dict[str, documents.Document] = {}
-
-  def show(phase: int, done: int, total: int) -> None:
-    progress(len(given) * (phase * total + done) // (2 * total), len(given))
-
   for path, data in given:
     try:
       read[path] = trees.read(path, data)
@@ -163,46 +137,70 @@ def _check(
     except documents.DocumentError as error:
       errors.append(str(error))
   unread, count = len(errors), len(read)
+  texts = {path: document.text for path, document in read.items()}
+  matter = [path for path, text in texts.items() if _has(text, _MATTERS)]
+  if not matter and not options.nvidia_switch:
+    return findings_lib.ScanReport(count, errors=tuple(errors))
+  # The files that use TensorFlow, lead to such by imports, or are imported by
+  # such; and before them, those that may have to do with loss scaling.
+  graph = import_graph.ImportGraph(texts)
+  using = [path for path, text in texts.items() if _has(text, _USES)]
+  wanted = graph.find_above(using) | graph.find_below(using)
+  others = [path for path in texts if path in wanted.difference(matter)]
+  many = len(matter) + len(others)
   release = options.target or installation.find_release()
-  graph, files = _parse_related(
-    read, release, options.nvidia_switch, errors, functools.partial(show, 0)
+  votes = collections.Counter[int | None]()
+  parsed: dict[str, files_lib.File] = {}
+
+  def parse(paths: Sequence[str]) -> None:
+    for path in paths:
+      progress(len(given) * len(parsed) // many, len(given))
+      file = files_lib.File(read[path])
+      context = contexts.Context(
+        contexts.Meaning(None),
+        release,
+        frozenset().union(*graph.imports[path].values()),
+        path in graph.importers,
+      )
+      try:
+        _learn(file, context, options, votes)
+      except sources.SourceError as error:
+        shown = documents.show_path(path)
+        errors.append(str(error).replace(path, shown, 1))
+        continue
+      votes[file.facts.vote] += 1
+      parsed[path] = file
+
+  parse(matter)
+  uses = options.nvidia_switch or any(
+    "legacy" in file.facts.signs or file.facts.switch or file.imports_package
+    for file in parsed.values()
   )
-  read.clear()
+  if uses:
+    parse(others)
   count -= len(errors) - unread
-  if graph is None:
+  if not uses:
     return findings_lib.ScanReport(count, errors=tuple(errors))
 
-  arguments = graph, release, options.tensorflow, options.nvidia_switch
-  call = batch.Batch(files, *arguments)
-  found = {}
-  for done, file in enumerate(files):
-    show(1, done, len(files))
-    found[file.path] = _find(file, options)
+  files = [parsed[path] for path in texts if path in parsed]
+  call = batch.Batch(files, graph, options.tensorflow, options.nvidia_switch)
+  found = {file.path: _find(file, options) for file in files}
   listed = tuple(itertools.chain.from_iterable(found.values()))
   report = findings_lib.ScanReport(
     count, listed, tuple(errors), (), True, *call.summarize()
   )
   if options.edited:
-    changes = _plan(files, found, options, *arguments, call.decisions)
-    report = report._replace(changes=changes)
+    report = report._replace(changes=_plan(call, found, options))
   return report
 
 
 def _plan(
-  files: Sequence[files_lib.File],
+  call: batch.Batch,
   found: Mapping[str, list[findings_lib.Finding]],
   options: ScanOptions,
-  *arguments: Any,
 ) -> tuple[findings_lib.Change, ...]:
-  """Plans the edits of findings.
-
-  Args:
-    files: The files.
-    found: Path -> the findings.
-    options: What the user asks for.
-    *arguments: The arguments of `Batch` after the files.
-  """
-  now, left = {file.path: file for file in files}, dict(found)
+  """Plans the edits of findings, which are given by the paths of files."""
+  files, now, left = call.files, dict(call.files), dict(found)
   for _ in range(_MANY_ROUNDS):
     known = {path: file.context for path, file in now.items()}
     edited = {}
@@ -211,92 +209,75 @@ def _plan(
       own.sort(key=operator.attrgetter("code"))
       file = editing.edit(now[path], own) if own else now[path]
       if file is not now[path]:
-        file.is_kept = now[path].is_kept
+        _learn(file, known[path], options)
         edited[path] = file
+      now[path].leave()
     if not edited:
       break
     now |= edited
-    batch.Batch(list(now.values()), *arguments)
+    call.link(now.values())
     for path, file in now.items():
       if path in edited or file.context != known[path]:
         left[path] = _find(file, options)
   changes = []
-  for file in files:
-    before, after = file.document.data, now[file.path].document.data
-    rest = [f for f in left[file.path] if f.state in options.edited]
+  for path, file in files.items():
+    before, after = file.document.data, now[path].document.data
+    rest = [f for f in left[path] if f.state in options.edited]
     stays = {(f.code, f.name) for f in rest}
     made = tuple(
       f
-      for f in found[file.path]
+      for f in found[path]
       if f.state in options.edited and (f.code, f.name) not in stays
     )
     if after != before or rest:
-      change = findings_lib.Change(file.path, before, after, made, tuple(rest))
+      change = findings_lib.Change(path, before, after, made, tuple(rest))
       changes.append(change)
   return tuple(changes)
-
-
-def _parse_related(
-  read: Mapping[str, documents.Document],
-  release: tuple[int, int] | None,
-  nvidia_switch: bool,
-  errors: list[str],
-  show: Callable[[int, int], None],
-) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
-  """Parses the files that have to do with loss scaling.
-
-  Returns:
-    The imports of all files, and the files that use TensorFlow, lead to such by
-    imports, or are imported by such; None and no files if nothing uses loss
-    scaling.
-  """
-  room = _MOST_KEPT
-  parsed: dict[str, files_lib.File] = {}
-
-  def parse(path: str) -> None:
-    nonlocal room
-    file = files_lib.File(read[path])
-    try:
-      batch.learn(file, release)
-    except sources.SourceError as error:
-      shown = documents.show_path(path)
-      errors.append(str(error).replace(path, shown, 1))
-      return
-    room -= len(file.document.text)
-    file.is_kept = room > 0
-    file.leave()
-    parsed[path] = file
-
-  texts = {path: document.text for path, document in read.items()}
-  matter = [path for path, text in texts.items() if _has(text, _MATTERS)]
-  for path in matter:
-    parse(path)
-  uses = nvidia_switch or any(
-    "legacy" in file.facts.signs or file.facts.switch or file.imports_package
-    for file in parsed.values()
-  )
-  if not uses:
-    return None, []
-  graph = import_graph.ImportGraph(texts)
-  using = [path for path, text in texts.items() if _has(text, _USES)]
-  wanted = graph.find_above(using) | graph.find_below(using)
-  wanted -= {*matter}
-  for done, path in enumerate(filter(wanted.__contains__, texts)):
-    show(done, len(wanted))
-    parse(path)
-  return graph, [parsed[path] for path in texts if path in parsed]
 
 
 def _has(text: str, words: Sequence[str]) -> bool:
   return any(word in text for word in words)
 
 
+def _learn(
+  file: files_lib.File,
+  context: contexts.Context,
+  options: ScanOptions,
+  votes: Mapping[int | None, int] | None = None,
+) -> None:
+  """Learns what is asked of a file, as long as its syntax tree is in memory.
+
+  With the votes of the files so far, the file's decision is guessed. If the
+  guess turns out wrong, the file is read again.
+  """
+  file.context = context
+  batch.learn(file)
+  if votes is not None:
+    decision = batch.decide(file, options.tensorflow, votes)
+    file.context = context._replace(decision=decision)
+  file.found = file.context.decision, _run_rules(file, options, False)
+  file.leave()
+
+
+def _run_rules(
+  file: files_lib.File, options: ScanOptions, of_program: bool
+) -> list[findings_lib.Finding]:
+  return [
+    finding._replace(code=rule.code)
+    for rule in rules.select_rules(options.select, options.ignore)
+    if rule.of_program == of_program
+    for finding in rule.find(file)
+  ]
+
+
 def _find(
   file: files_lib.File, options: ScanOptions
 ) -> list[findings_lib.Finding]:
-  found: list[findings_lib.Finding] = []
-  for rule in rules.select_rules(options.select, options.ignore):
-    found += (each._replace(code=rule.code) for each in rule.find(file))
+  (guess, found), decision = file.found, file.context.decision
+  if guess[::2] != decision[::2]:  # Without the reason.
+    found = _run_rules(file, options, False)
+  found = [*found, *_run_rules(file, options, True)]
+  found.sort(key=operator.attrgetter("code"))
   found.sort(key=operator.attrgetter("line", "column"))
   if found and found[0].cell:
     found.sort(key=operator.attrgetter("cell"))

@@ -94,7 +94,7 @@ def find_needs(
   asks = "asks" in facts or (start is None and "migrated" in facts)
   keras_2 = "keras 2" in facts or ("keras" in facts and (is_1 or asks))
   chosen = "chooses" in facts or "use_keras_2" in done
-  lacks = [name for each in told for name in each.lacks]
+  lacks = [x for each in told for x in each.restorable if x != "keras"]
   if keras_2 and "import keras" in facts:
     lacks.append("keras")
   # Who ports a program by hand has today's optimizers in mind.

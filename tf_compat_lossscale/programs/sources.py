@@ -157,8 +157,8 @@ def read(path: str) -> SourceFile:
   return read_text(path, text)
 
 
-def read_text(path: str, text: str) -> SourceFile:
-  """Reads the text of a file, whose path is for messages.
+def parse(path: str, text: str) -> ast.Module:
+  """Returns the syntax tree of a file's text; the path is for messages.
 
   Raises:
     SourceError: This Python cannot parse the text.
@@ -166,9 +166,16 @@ def read_text(path: str, text: str) -> SourceFile:
   try:
     with warnings.catch_warnings(), allow_depth():
       warnings.simplefilter("ignore")  # Of "\\d" in a string, and others.
-      source = SourceFile(path, text, ast.parse(text, path))
+      return ast.parse(text, path)
   except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
     raise _explain(path, error) from None
+
+
+def read_text(
+  path: str, text: str, tree: ast.Module | None = None
+) -> SourceFile:
+  """Reads the text of a file, or its syntax tree; errors are as of `parse`."""
+  source = SourceFile(path, text, tree or parse(path, text))
   _collect(source)
   return source
 

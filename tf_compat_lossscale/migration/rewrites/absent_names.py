@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
-from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files
@@ -33,22 +33,16 @@ TensorFlow 2.16 on, it is Keras 3, and tf_keras is Keras 2.
 file that starts the program (LS203). `tf-lossscale run` needs no such call.
 """,
   start_calls.RESTORED,
+  of_program=True,
 )
 def find_removed(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first use of each name that is put back."""
-  restored = file.context.restored
-  if not restored:
-    return
-  found = [(absence.name, use.node) for use, absence in file.absences]
-  for use in file.source.uses:
-    if use.name.partition(".")[0] == "keras" and use.form in _IMPORTS:
-      found.append(("keras", use.node))
   start = next(iter(file.list_starts(1)), None)
-  for name, node in dict(reversed(found)).items():  # The first of each name.
-    if name in restored:
+  for name, place in file.facts.restorable.items():
+    if name in file.context.restored:
       verb = "makes it tf_keras" if name == "keras" else "restores it"
       message = f"tfl.install() {verb}; {start} has to call that"
-      yield file.make(node, name, message)
+      yield file.make(place, name, message)
 
 
 @rules.rule(
@@ -97,6 +91,7 @@ away when the package is installed for the Python that runs `scan`.
 
  tfl.keras.set_policy("mixed_float16")
 """,
+  of_program=True,
 )
 def find_missing_package(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first name that needs each missing package."""
@@ -114,9 +109,9 @@ def find_packages(
       needing.setdefault(command, {}).setdefault(file.path, (name, place))
     needs, release = file.context.needs, file.context.release
     uses_keras_2 = needs is not None and needs.uses_keras_2
-    if uses_keras_2 and release and which_keras.is_missing(release):
-      command = install_commands.make_command("tf_keras", release)
-      place = "Keras 2", file.find_start()
+    if uses_keras_2 and which_keras.is_missing(release):
+      command = installation.make_command("tf_keras", release)
+      place = "Keras 2", file.start
       needing.setdefault(command, {}).setdefault(file.path, place)
   found: dict[str, list[contexts.Package]] = {}
   for command, places in needing.items():
@@ -125,6 +120,19 @@ def find_packages(
     package = (*places[path], command, more if others else "")
     found.setdefault(path, []).append(package)
   return found
+
+
+def find_restorable(
+  file: files.File,
+  absences: Sequence[tuple[sources.Use, missing_names.Absence]],
+) -> dict[str, tuple[int, int]]:
+  """Returns the names in a file that `tfl.install()` puts back -> the first."""
+  found = [(each.name, use) for use, each in absences if each.is_restored]
+  for use in file.source.uses:
+    if use.name.partition(".")[0] == "keras" and use.form in _IMPORTS:
+      found.append(("keras", use))
+  first = dict(reversed(found))
+  return {name: file.find_span(first[name].node) for name, _ in found}
 
 
 def list_packages(

@@ -39,22 +39,17 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
   if ".options()" not in file.document.text:
     return
-  names = map(imports.find_bound_name, file.list_imports())
-  tensorflow = next((x for x in names if x and "." not in x), None)
+  bound = map(imports.find_bound_name, file.list_imports())
+  tensorflow = next((x for x in bound if x and "." not in x), None)
   assignments = file.source.list_nodes(ast.Assign)
-  changed = {
-    name for node in assignments for name in map(_find_changed, node.targets)
-  }
+  targets = [target for node in assignments for target in node.targets]
+  names = [sources.find_dotted_name(target) or "" for target in targets]
+  # `x` of `x.experimental_a` and `x.experimental_a.b`.
+  changed = {x.partition(".")[0] for x in names if ".experimental_" in x}
   for node in assignments:
     own = {t.id for t in node.targets if isinstance(t, ast.Name)}
     if tensorflow and _is_call_of_options(node.value) and own & changed:
       yield file.replace(node.value, f"{tensorflow}.data.Options()")
-
-
-def _find_changed(target: ast.expr) -> str | None:
-  """Returns `x` of `x.experimental_a` or `x.experimental_a.b`."""
-  name = sources.find_dotted_name(target) or ""
-  return name.partition(".")[0] if ".experimental_" in name else None
 
 
 def _is_call_of_options(node: ast.expr) -> bool:

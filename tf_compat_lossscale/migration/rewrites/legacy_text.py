@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.migration import edits
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -55,7 +55,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     if node.args and sources.find_dotted_name(node.func) in _IMPORTERS
   }
   for use in uses:
-    state, note, changes = findings.BY_HAND, "", list[edits.Edit]()
+    state, note, changes = findings.BY_HAND, "", list[documents.Edit]()
     if use.form == "unknown":
       message = file.shorten(use.now)
       note = f"if {use.written.partition('.')[0]} is TensorFlow"
@@ -72,7 +72,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       if use.node in imported and quote in "\"'" and file.is_at(use.node):
         message = use.now
         changes = [
-          edits.Edit(*file.find_span(use.node), f"{quote}{message}{quote}")
+          documents.Edit(*file.find_span(use.node), f"{quote}{message}{quote}")
         ]
     if changes and state == findings.BY_HAND:
       state = findings.MIGRATE
@@ -85,7 +85,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 def _edit_question(
   file: files.File, call: ast.Call, now: str
-) -> tuple[str, list[edits.Edit]]:
+) -> tuple[str, list[documents.Edit]]:
   """Returns the message and the edits for `getattr(module, "name")`."""
   package, _, last = now.rpartition(".")
   short = file.shorten(package)
@@ -94,5 +94,5 @@ def _edit_question(
     return f"the name is in a string: {now}", []
   changes = [file.make_edit(owner, short)]
   if isinstance(name, ast.Constant) and name.value != last:
-    changes.append(edits.Edit(*file.find_span(name), repr(last)))
+    changes.append(documents.Edit(*file.find_span(name), repr(last)))
   return f'{sources.unparse(call.func)}({short}, "{last}")', changes

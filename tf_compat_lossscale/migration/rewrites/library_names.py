@@ -7,7 +7,7 @@ import ast
 from collections.abc import Collection
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import edits
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import imports
@@ -71,8 +71,8 @@ def find_numpy_names(file: files.File) -> Iterator[findings.Finding]:
         f".{old}()",
         f".{new}(){after}",
         edits=[
-          edits.Edit(end - len(old), end, new),
-          *([edits.Edit(last, last, after)] if after else []),
+          documents.Edit(end - len(old), end, new),
+          *([documents.Edit(last, last, after)] if after else []),
         ],
       )
 
@@ -129,14 +129,14 @@ def find_python_names(file: files.File) -> Iterator[findings.Finding]:
       node,
       ast.unparse(node),
       f"{module}.abc.{node.attr}",
-      edits=[edits.Edit(end, end, ".abc"), *_make_import(file)],
+      edits=[documents.Edit(end, end, ".abc"), *_make_import(file)],
     )
   for statement in file.source.list_nodes(ast.ImportFrom):
     if statement.module == "collections" and not statement.level:
       yield from _find_in_import(file, statement)
 
 
-def _make_import(file: files.File) -> list[edits.Edit]:
+def _make_import(file: files.File) -> list[documents.Edit]:
   """Returns the edit of `import collections`, which must load the submodule."""
   for statement in file.statements:
     if isinstance(statement, ast.Import):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import edits as edits_lib
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import imports
@@ -51,6 +51,7 @@ _CALL = "honor_environment()"
 
  os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
 """,
+  of_program=True,
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name a variable, and the place of the call."""
@@ -61,7 +62,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   found = [(span, name, _NOTE) for name, span in file.switches]
   call = f"{file.short}.{_CALL}"
   message, state = f"{call} after TensorFlow is imported", findings.MIGRATE
-  edits: list[edits_lib.Edit] = []
+  edits: list[documents.Edit] = []
   opening: list[str] = []
   if needs is not None and needs.switch:
     place = _find_place(file)
@@ -72,7 +73,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       edits = imports.insert_after(file, place, [call])
     if not found:
       note = f"{needs.switch} turns NVIDIA's switch on"
-      span = file.find_span(place) if place else file.find_start()
+      span = file.find_span(place) if place else file.start
       found = [(span, "the environment", note)]
   elif not file.context.starts:
     message = f"where TensorFlow is imported: tfl.{_CALL}"
@@ -93,27 +94,20 @@ def _find_place(file: files.File) -> ast.stmt | None:
   the call of `disable_v2_behavior` right after them.
   """
   place: ast.stmt | None = None
-  body = file.source.tree.body
+  body = file.tree.body
   for i, statement in enumerate(body):
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Try, ast.If)):
+      nodes = [*ast.walk(statement)]
+      modules = {name for node in nodes for name in files.list_modules(node)}
+      tops = {name.partition(".")[0] for name in modules}
       # The rest of the program may be in such a block.
-      if (
-        statement.lineno not in file.main_lines
-        and not any(map(_runs_code, ast.walk(statement)))
-        and any(map(_imports_tensorflow, ast.walk(statement)))
-      ):
+      runs_code = statement.lineno in file.main_lines or any(
+        isinstance(x, ast.Expr) and isinstance(x.value, ast.Call) for x in nodes
+      )
+      if not runs_code and tops & {"tensorflow", files.PACKAGE}:
         place = statement
     elif place is body[i - 1] and "disable_v2_behavior()" in ast.unparse(
       statement
     ):
       place = statement
   return place
-
-
-def _runs_code(node: ast.AST) -> bool:
-  return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-
-
-def _imports_tensorflow(node: ast.AST) -> bool:
-  tops = {name.partition(".")[0] for name in files.list_modules(node)}
-  return not tops.isdisjoint({"tensorflow", files.PACKAGE})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import edits
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -66,10 +66,10 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     assert isinstance(node, ast.Attribute)
     if not file.is_at(node):
       continue
-    state, note, changes = findings.BY_HAND, "", list[edits.Edit]()
+    state, note, changes = findings.BY_HAND, "", list[documents.Edit]()
     if new:
       end = file.find_span(node)[1]
-      changes = [edits.Edit(end - len(name), end, new)]
+      changes = [documents.Edit(end - len(name), end, new)]
       state, message = findings.MIGRATE, f".{new}"
       if name not in _SURE:
         state, note = findings.OFFERED, "if it is a model of Keras"

@@ -51,6 +51,7 @@ file here starts a program, LS206 says what to add.
 +policy = tfl.keras.Policy("mixed_float16")
 +tfl.keras.set_policy(policy)
 """,
+  of_program=True,
 )
 def find_missing_keras_2(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must choose Keras 2."""
@@ -59,7 +60,7 @@ def find_missing_keras_2(file: files.File) -> Iterator[findings.Finding]:
     return
   call = f"{file.short}.use_keras_2()"
   yield file.make(
-    file.find_start(),
+    file.start,
     "Keras",
     f"{call} before TensorFlow is imported",
     opening=[
@@ -83,6 +84,7 @@ what to add. A program that has no legacy names any more and chooses Keras 2
 itself keeps its optimizers.
 """,
   RESTORED,
+  of_program=True,
 )
 def find_restored(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must put names back."""
@@ -96,7 +98,7 @@ def find_restored(file: files.File) -> Iterator[findings.Finding]:
   listed = f"{', '.join(others)} and {last}" if others else last
   call = f"{file.short}.{needs.install}"
   yield file.make(
-    file.find_start(),
+    file.start,
     names[0],
     f"{call} at the start of the program",
     opening=[file.package_import, f"{call}  # For {listed}."],
@@ -121,13 +123,14 @@ give. If that file is elsewhere, `tf-lossscale run` needs no such calls.
  def build():
    return tf.placeholder(tf.float32), tfl.FixedLossScale(128.0)
 """,
+  of_program=True,
 )
 def find_elsewhere(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place of the calls that belong into a file elsewhere."""
   needs = file.context.elsewhere
   if needs is not None:
     yield file.make(
-      file.find_start(),
+      file.start,
       "the start of the program",
       f"add `{'; '.join(_list_calls(needs))}` at the top of the file that "
       "starts it: none of these files does",

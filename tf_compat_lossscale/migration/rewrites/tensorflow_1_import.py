@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from tf_compat_lossscale.migration import edits
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import imports
@@ -23,7 +23,7 @@ from tf_compat_lossscale.migration import rules
 
 _V1 = "tensorflow.compat.v1"
 # The place, the name, the message and the edits of a finding.
-_Found: TypeAlias = tuple[ast.AST, str, str, list[edits.Edit]]
+_Found: TypeAlias = tuple[ast.AST, str, str, list[documents.Edit]]
 
 
 @rules.rule(
@@ -48,7 +48,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   both = file.context.decision.both
   if both:
     message = "split the file, or say which it is by --tf1 or --tf2"
-    start = file.find_start()
+    start = file.start
     yield file.make(start, "names of both", message, findings.BY_HAND, both)
   if file.tensorflow != 1:
     return

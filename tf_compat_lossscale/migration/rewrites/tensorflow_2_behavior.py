@@ -37,6 +37,7 @@ _CALL = "disable_v2_behavior()"
 +scale = tfl.FixedLossScale(128.0)
  x = tf.placeholder(tf.float32)
 """,
+  of_program=True,
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first import of TensorFlow, or the file's first statement."""
@@ -68,7 +69,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   name = "tensorflow_v1" if taken else "tf"
   lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
   yield file.make(
-    file.find_start(),
+    file.start,
     "the start of the program",
     "; ".join(lines),
     opening=lines,
