@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of `tf.contrib.training`: `HParams` and its parser."""
+"""Pieces of `tf.contrib.training`: `HParams`, and who has which variable."""
 
 from __future__ import annotations
 
@@ -322,3 +322,31 @@ def _add_value(
   if not isinstance(target, dict) or key in target:
     raise ValueError(f"The hyperparameter {name!r} is set twice")
   target[key] = value
+
+
+class GreedyLoadBalancingStrategy:
+  """A `ps_strategy` of `tf.train.replica_device_setter`: least load first."""
+
+  def __init__(self, num_tasks: int, load_fn: Callable[[Any], float]) -> None:
+    """Takes the number of servers, and what returns the load of an op."""
+    self._loads, self._load_fn = [0.0] * num_tasks, load_fn
+
+  def __call__(self, op: Any) -> int:
+    """Returns the number of the server for an op."""
+    task = self._loads.index(min(self._loads))
+    self._loads[task] += self._load_fn(op)
+    return task
+
+
+def byte_size_load_fn(op: Any) -> int:
+  """Returns the size of an op's one output in bytes.
+
+  Raises:
+    ValueError: There is not one output, or its shape is not known.
+  """
+  if len(op.outputs) != 1:
+    raise ValueError(f"{op.name} must have one output, not {len(op.outputs)}")
+  output = op.outputs[0]
+  output.shape.assert_is_fully_defined()
+  # A resource has a size of 1 in TensorFlow 1, and of 0 today.
+  return output.shape.num_elements() * (output.dtype.size or 1)

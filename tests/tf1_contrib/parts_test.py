@@ -21,6 +21,7 @@ from tf1_contrib import opt
 from tf1_contrib import private
 from tf1_contrib import seq2seq
 from tf1_contrib import tfprof
+from tf1_contrib import training
 from tf1_contrib.training import HParams
 from tf1_contrib.training import parse_values
 import tf_compat_lossscale as tfl
@@ -157,6 +158,31 @@ def test_hparams():
   ):
     with pytest.raises(error):
       call()
+
+
+# As on 1.15.5: it is told nothing of the size of a resource variable.
+@pytest.mark.parametrize(
+  ("resource", "servers"), [(False, "0111"), (True, "0101")]
+)
+def test_variables_go_to_the_server_with_the_least_load(
+  resource, servers, session
+):
+  strategy = training.GreedyLoadBalancingStrategy(2, training.byte_size_load_fn)
+  setter = tf.train.replica_device_setter(ps_tasks=2, ps_strategy=strategy)
+  with tf.device(setter):
+    sizes = (3, 1, 1, 2)
+    made = [
+      tf.get_variable(f"v{i}", [n], use_resource=resource)
+      for i, n in enumerate(sizes)
+    ]
+  assert "".join(v.device[-1] for v in made) == servers
+  shape_unknown = tf.placeholder(tf.float32).op
+  for op, message in (
+    (shape_unknown, "not fully defined"),
+    (tf.unstack([1, 2])[0].op, "one output, not 2"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      training.byte_size_load_fn(op)
 
 
 def test_framework(session):

@@ -123,6 +123,9 @@ HINTS = {
     "Use tf.image, tf.raw_ops.ImageProjectiveTransformV3, or SciPy in "
     "tf.compat.v1.py_func."
   ),
+  "image.random_hsv_in_yiq": (
+    "Use tf.image.random_hue, random_saturation and random_brightness."
+  ),
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
   "layers.bow_encoder": "Use tf.nn.safe_embedding_lookup_sparse.",
   "layers.embedding_lookup_unique": "Use tf.nn.embedding_lookup.",

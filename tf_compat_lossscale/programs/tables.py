@@ -224,6 +224,7 @@ ops.variables
 pywrap_tensorflow
   tf.train: NewCheckpointReader
   py.client._pywrap_events_writer: EventsWriter
+  py.client.pywrap_tf_session: EqualGraphDefWrapper
   py.util._pywrap_util_port: IsGoogleCudaEnabled IsMklEnabled
 saved_model.loader_impl
   py.saved_model.loader_impl: _parse_saved_model=parse_saved_model
@@ -520,7 +521,8 @@ training
     evaluate_once evaluate_repeatedly get_or_create_eval_step
     wait_for_new_checkpoint
   tf1_contrib.buckets: bucket bucket_by_sequence_length
-  tf1_contrib.training: HParams parse_values
+  tf1_contrib.training: GreedyLoadBalancingStrategy HParams byte_size_load_fn
+    parse_values
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
