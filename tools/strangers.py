@@ -409,7 +409,7 @@ class Trial:
   def run(self) -> Row:
     """Returns what the program did in each stage."""
     program, row = self.program, Row(self.program)
-    run = ["-m", "tf_compat_lossscale", "run"]
+    run = ["-m", "tf_compat_lossscale", "run", *program.run]
     half = [] if program.float32 else ["--float16-on-cpu"]
     try:
       self.prepare()

@@ -54,6 +54,7 @@ class Program:
     scale: Why no loss scale moves, if none does.
     bypass: How the program bypasses its loss scale, if it does. The runner
       fails a stage without the warning then, and with the warning else.
+    run: Further arguments for `tf-lossscale run`.
     migrate: Further arguments for `tf-lossscale migrate`.
     unseeded: Whether the program takes another seed in each run, so that its
       loss scales differ.
@@ -83,6 +84,7 @@ class Program:
   prints: str = ""
   scale: str = ""
   bypass: str = ""
+  run: tuple[str, ...] = ()
   migrate: tuple[str, ...] = ()
   unseeded: bool = False
   remark: str = ""

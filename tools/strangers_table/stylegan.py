@@ -8,30 +8,35 @@ import tensorflow as tf
 
 from strangers_table import Program
 
-# A CPU has no NCHW. The project is configured in its source, which has float16
-# for the networks of ProGAN. The loss scales begin at 2**64, and no file has a
-# copy of them.
-_TRAIN = """
-import sys
-import dnnlib
-import dnnlib.tflib as tflib
+# A CPU has no NCHW.
+MOVE_CHANNELS = """
 import tensorflow as tf
-import train
+
+def move(sizes):
+  if isinstance(sizes, (list, tuple)) and len(sizes) == 4:
+    return [sizes[i] for i in (0, 2, 3, 1)]
+  return sizes
 
 def move_channels(function):
   def call(x, *args, **kwargs):
-    def move(sizes):
-      return [sizes[i] for i in (0, 2, 3, 1)]
-    args = args[:1] + tuple(map(move, args[1:]))
-    for name in {"ksize", "strides"} & set(kwargs):
-      kwargs[name] = move(kwargs[name])
+    kwargs = {key: move(value) for key, value in kwargs.items()}
     x = tf.transpose(x, [0, 2, 3, 1])
-    y = function(x, *args, **{**kwargs, "data_format": "NHWC"})
+    y = function(x, *map(move, args), **{**kwargs, "data_format": "NHWC"})
     return tf.transpose(y, [0, 3, 1, 2])
   return call
 
-for name in ("avg_pool", "conv2d", "conv2d_transpose"):
+for name in "avg_pool", "bias_add", "conv2d", "conv2d_transpose", "max_pool":
   setattr(tf.nn, name, move_channels(getattr(tf.nn, name)))
+"""
+# The project is configured in its source, which has float16 for the networks of
+# ProGAN. The loss scales begin at 2**64, and no file has a copy of them.
+_TRAIN = (
+  MOVE_CHANNELS
+  + """
+import sys
+import dnnlib
+import dnnlib.tflib as tflib
+import train
 
 images, resume = float(sys.argv[1]), sys.argv[2:]
 sizes = dict(dtype="float16", fmap_base=64, fmap_max=16)
@@ -56,6 +61,7 @@ for variable in tf.global_variables():
   if "loss_scaling_var" in variable.name:
     print("the loss scale is 2**%g" % tflib.run(variable))
 """
+)
 
 
 def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
