@@ -54,7 +54,8 @@ class Printer:
     wraps = wraps and self.is_terminal
     if self._console is None:
       line = "".join(text for text, _ in pairs)
-      width = shutil.get_terminal_size().columns
+      # Python 3.10 has no fallback for a terminal that says 0.
+      width = shutil.get_terminal_size().columns or 80
       print(fill(line, width) if wraps else line, file=self._stream)
       return
     from rich.text import Text
