@@ -1,10 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the command line's help into the documentation, for `make docs`."""
+"""Puts help and sources into the documentation, for `make docs`."""
 
 import os
 import re
 import subprocess
 import sys
+from typing import Any
+
+from mkdocs import utils
+
+
+def on_page_context(context: Any, page: Any, config: Any, **_: Any) -> None:
+  """Links each page, except of the reference, to its Markdown in the site."""
+  source = f"sources/{page.file.src_uri}.txt"
+  if not page.file.src_uri.startswith("api/"):
+    page.edit_url = utils.get_relative_url(source, page.url)
+    utils.copy_file(page.file.abs_src_path, f"{config.site_dir}/{source}")
+
+
+def on_page_content(html: str, **_: Any) -> str:
+  """Marks the words of code that could break, which site.css keeps whole."""
+  code = re.compile("(?<=<code>).*?(?=</code>)", re.DOTALL)
+  word = r"[^\s<>]*[-./=(:]\w[^\s<>]*(?=[^<>]*(?:<|$))"  # In no tag.
+  return code.sub(lambda match: re.sub(word, _mark_word, match[0]), html)
+
+
+def _mark_word(match: re.Match[str]) -> str:
+  """Returns a marked word, with places where a long one may break."""
+  word = re.sub(r"(?<=\w)[./(=:]+(?=\w)", r"\g<0><wbr>", match[0])
+  return f'<span class="word">{word}</span>'
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

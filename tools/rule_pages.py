@@ -3,8 +3,7 @@
 
   python tools/rule_pages.py
 
-The page is made of the texts and examples of the rules. Each code has an
-anchor, such as #ls101.
+The page is made of the texts and examples of the rules.
 """
 
 from __future__ import annotations
@@ -45,8 +44,13 @@ def format_page() -> str:
 def _format_row(rule: rules.Rule) -> str:
   states = ", ".join(scanner.find_states(rule))
   summary = rule.summary.replace("|", "&#124;")
-  link = f"[{rule.code}](#{rule.code.lower()})"
-  return f"| {link} | {rule.name} | {summary} | {states} |\n"
+  return f"| {_link(rule.code)} | {rule.name} | {summary} | {states} |\n"
+
+
+def _link(code: str) -> str:
+  """Returns a link to the section of a code."""
+  (rule,) = rules.select_rules([code], ())
+  return f"[{code}](#{code.lower()}-{rule.name})"
 
 
 def _format_section(rule: rules.Rule, shown: set[str]) -> str:
@@ -57,12 +61,8 @@ def _format_section(rule: rules.Rule, shown: set[str]) -> str:
     shown: The lines of the changes of earlier rules, to which those of this
       rule are added. A change that shows nothing new is left out.
   """
-  text = re.sub(
-    r"\bLS\d{3}\b",
-    lambda match: f"[{match[0]}](#{match[0].lower()})",
-    rule.explanation,
-  )
-  section = f"\n## {rule.code}\n\n**{rule.name}.** {text}\n"
+  text = re.sub(r"\bLS\d{3}\b", lambda m: _link(m[0]), rule.explanation)
+  section = f"\n## {rule.code}: {rule.name}\n\n{text}\n"
   before, after = rule.examples[0]
   lines = difflib.ndiff(before.splitlines(), after.splitlines())
   changed = [line for line in lines if line[0] in "-+"]

@@ -48,11 +48,9 @@ BEGIN = (
 END = "<!-- strangers: to here -->"
 # What this package says if a program bypasses its loss scale.
 _BYPASS = "apply_gradients: compute_gradients was not called"
-_HEAD = (
-  "| program | commit | TensorFlow | date | starts | resumes "
-  "| after `migrate`, in plain Python | converted to float16 | remarks |",
-  "|---|---|---|---|---|---|---|---|---|",
-)
+_STAGES = ("starts", "resumes", "migrated", "float16")
+_BREAK = "<br>"  # Between the lines of a program's details.
+_NOTHING = "nothing to migrate"
 # What `run --float16-on-cpu` says of a session with ops in float16.
 _CONVERTED = re.compile(
   r"tf-lossscale: float16: (([1-9]\d*) of .* casts)$", re.M
@@ -116,20 +114,18 @@ class Row:
   was_tried: bool = True
 
   def format(self, release: str, date: str) -> str:
-    """Returns the row of the table."""
+    """Returns the row of the table of details."""
     program, counters = self.program, self.program.scale
     if self.filled:
       counters = "the runner sets the counter before the program resumes"
-    cells = (
-      f"{program.repository}, `{program.title}`",
-      program.commit[:12],
-      release,
-      date,
-      *map(shorten_paths, (self.start, self.resume, self.migrated)),
-      self.converted,
+    texts = (self.start, self.resume, self.migrated, self.converted)
+    lines = (
+      f"TensorFlow {release}, {date}, commit {program.commit[:12]}",
+      *(f"{k}: {shorten_paths(v)}" for k, v in zip(_STAGES, texts) if v),
       "; ".join(filter(None, (program.remark, counters, program.bypass))),
     )
-    return "| " + " | ".join(c.replace("|", "/") or "—" for c in cells) + " |"
+    details = _BREAK.join(filter(None, lines)).replace("|", "/")
+    return f"| {program.repository}, `{program.title}` | {details} |"
 
 
 def shorten_paths(text: str) -> str:
@@ -450,7 +446,7 @@ class Trial:
       if read_sources(self.folder / "repo") == read_sources(
         self.folder / "migrated"
       ):
-        row.migrated = "nothing to migrate"
+        row.migrated = _NOTHING
       else:
         plain = ["-c", _PLAIN] if half else []
         self.run_stage(
@@ -479,26 +475,47 @@ def find_scales(state: str) -> list[str]:
   return re.findall(r"scale ([-+.^\w]+)", state)
 
 
+def judge(details: str) -> str:
+  """Returns in a few words what a program did, by its row's details."""
+  words = []
+  for stage, said in re.findall(r"<br>(\w+): (.*?)(?=<br>|$)", details):
+    if said == _NOTHING:
+      words.append(said)
+    elif stage in _STAGES:
+      words.append(f"**{stage}: fails**" if "**" in said else stage)
+  return ", ".join(words)
+
+
 def merge_rows(page: str, rows: Sequence[str]) -> str:
-  """Returns a page with rows added to its table.
+  """Returns a page with rows added to its tables.
 
   A row replaces the one of the same program, commit apart, and TensorFlow.
 
   Raises:
-    MistakeError: The page has no place for the table.
+    MistakeError: The page has no place for the tables.
   """
   before, begin, rest = page.partition(BEGIN)
   inside, end, after = rest.partition(END)
   if not begin or not end:
     raise MistakeError(f"the page needs the lines {BEGIN!r} and {END!r}")
-
-  def find_key(row: str) -> tuple[str, str]:
-    cells = [cell.strip() for cell in row.split(" | ")]
-    return cells[0], cells[2]
-
-  old = [line for line in inside.splitlines() if line.startswith("| ")][1:]
-  merged = {find_key(row): row for row in (*old, *rows)}
-  lines = (*_HEAD, *(merged[key] for key in sorted(merged)))
+  old = [row for row in inside.splitlines() if _BREAK in row]
+  merged: dict[tuple[str, str], str] = {}
+  for row in (*old, *rows):
+    program, details = row.strip("| ").split(" | ")
+    merged[program, details.split(",")[0].split()[1]] = details
+  verdicts: dict[str, dict[str, list[str]]] = {}
+  all_rows = []
+  for program, release in sorted(merged, key=lambda x: (x[0].lower(), x[1])):
+    details = merged[program, release]
+    all_rows.append(f"| {program} | {details} |")
+    found = verdicts.setdefault(program, {})
+    found.setdefault(judge(details), []).append(release)
+  lines = ["| program | verdict, by TensorFlow |", "|---|---|"]
+  for program, found in verdicts.items():
+    words = (f"{', '.join(r)}: {verdict}" for verdict, r in found.items())
+    lines.append(f"| {program} | {'; '.join(words)} |")
+  lines += ["", "## Details", "", "| program | what the program did |"]
+  lines += ["|---|---|", *all_rows]
   return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{after}"
 
 
@@ -602,7 +619,6 @@ def main(
         f"OWNER/NAME, OWNER+NAME or NAME: {chosen[0].repository}, for example"
       )
     failed = False
-    print("\n".join(_HEAD), flush=True)
     for program in chosen:
       began = time.monotonic()
       row = try_program(program, folder, options.keep)

@@ -58,8 +58,8 @@ def codes_in(text, **options):
 def test_the_page_of_codes_is_that_of_the_rules():
   text = rule_pages.PAGE.read_text("utf-8")
   assert text == rule_pages.format_page(), "run: python tools/rule_pages.py"
-  codes = [rule.code for rule in _RULES]
-  assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == codes
+  titles = [f"{rule.code}: {rule.name}" for rule in _RULES]
+  assert re.findall("^## (.+)$", text, re.MULTILINE) == titles
   for rule in _RULES:
     assert re.fullmatch(r"[A-Z`].{10,}\.", rule.summary), "one sentence"
     assert rule.explanation and rule.examples, rule.code

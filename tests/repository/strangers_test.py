@@ -90,30 +90,39 @@ def program(clones, tmp_path, monkeypatch):
 
 
 def run(capsys, program, *arguments, page=strangers.PAGE):
-  """Returns the exit status, and the cells of the program's row."""
+  """Returns the exit status, and the program and its details."""
   status = strangers.main(arguments, (program,), page)
-  row = capsys.readouterr().out.splitlines()[2]
-  return status, row.strip("| ").split(" | ")
+  name, details = capsys.readouterr().out.strip("| \n").split(" | ")
+  return status, [name, *details.split("<br>")]
 
 
 def test_a_program_in_all_stages(program, tmp_path, capsys):
   page = tmp_path / "page.md"
-  page.write_text(f"{strangers.BEGIN}\n{strangers.END}\nThe rest.\n")
+  old = "| owner/project, `train.py` | TensorFlow 2.12.1, x<br>starts: **no** |"
+  page.write_text(f"{strangers.BEGIN}\n{old}\n{strangers.END}\nThe rest.\n")
   status, cells = run(
     *(capsys, program, "--page", f"--keep={tmp_path / 'keep'}"), page=page
   )
   assert status == 0, cells
-  assert cells[0] == "owner/project, `train.py`"
-  assert cells[1] == program.commit[:12]
-  assert cells[4] == cells[6] == "step 10, scale 8192 (3 good)"
-  assert cells[5] == "step 10, scale 16384 (0 good)"
-  assert cells[7] == (
-    "11 of 12 products and convolutions, 9 casts; loss 0.25, in float32 0.125"
-  )
+  name, tried, *stages = cells
+  assert name == "owner/project, `train.py`"
+  assert tried.endswith(f"commit {program.commit[:12]}")
+  assert stages == [
+    "starts: step 10, scale 8192 (3 good)",
+    "resumes: step 10, scale 16384 (0 good)",
+    "migrated: step 10, scale 8192 (3 good)",
+    "float16: 11 of 12 products and convolutions, 9 casts; "
+    "loss 0.25, in float32 0.125",
+  ]
   log = (tmp_path / "keep" / "tiny" / "migrated.log").read_text()
   assert "logged" in log and " run " not in log
-  written = page.read_text()
-  assert " | ".join(cells) in written and written.endswith("The rest.\n")
+  written, release = page.read_text(), tried.split()[1].strip(",")
+  assert old in written and f"| {name} | {'<br>'.join(cells[1:])} |" in written
+  assert (
+    f"| {name} | 2.12.1: **starts: fails**; "
+    f"{release}: starts, resumes, migrated, float16 |\n"
+  ) in written
+  assert written.endswith("The rest.\n")
 
 
 @pytest.mark.parametrize(
@@ -121,11 +130,14 @@ def test_a_program_in_all_stages(program, tmp_path, capsys):
   [
     (
       {"start": (("{repo}/train.py", "-c", "raise ValueError('a reason')"),)},
-      *(4, "**exit 1: ValueError: a reason**"),
+      *(2, "starts: **exit 1: ValueError: a reason**"),
     ),
-    ({"prints": "nothing"}, 4, "**does not print 'nothing'**"),
-    ({"resume": ()}, 5, "**the loss scale did not move: step 10, scale 8192"),
-    ({"commit": "0" * 40}, 4, "**git cannot unpack the commit 0000000"),
+    ({"prints": "nothing"}, 2, "starts: **does not print 'nothing'**"),
+    (
+      {"resume": ()},
+      *(3, "resumes: **the loss scale did not move: step 10, scale 8192"),
+    ),
+    ({"commit": "0" * 40}, 2, "starts: **git cannot unpack the commit 0000000"),
   ],
 )
 def test_what_fails_has_its_reason(program, capsys, change, stage, said):
