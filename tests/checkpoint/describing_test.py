@@ -16,6 +16,7 @@ from saved_graphs import save_tensors
 from saved_graphs import variable
 import tensorflow as tf
 
+import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.keras import _keras2
@@ -243,9 +244,33 @@ def test_inspect_in_json(capsys):
 
 
 @pytest.mark.any_release
-def test_a_scale_that_has_run_away(tmp_path, capsys):
+def test_the_advice_can_be_pasted(tmp_path, monkeypatch):
+  """Checks it in another folder than that of `describe`."""
+  monkeypatch.chdir(tmp_path)
+  w = tf.Variable([1.0], name="w")
+  tf.train.Checkpoint(w=w).write("by_object")
+  with tf.Graph().as_default(), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[2.0])
+    session.run(v.initializer)
+    tf1.train.Saver().save(session, "by_name")
+    advice = [checkpoint.describe(p).advice for p in ("by_name", "by_object")]
+    monkeypatch.chdir("/")
+    exec(advice[0][advice[0].index("import ") :], {"session": session})
+  exec(advice[1][advice[1].index("import ") :], {"w": w.assign([0.0])})
+  assert w.numpy() == [1.0]
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("is_object", [False, True])
+def test_a_scale_that_has_run_away(is_object, tmp_path, capsys):
   values = {"current_loss_scale": float("inf"), "good_steps": np.int64(0)}
   path = save_tensors(tmp_path, values)
+  if is_object:
+    scale = tfl.DynamicLossScale(8.0)
+    scale._weights["current_loss_scale"].assign(float("inf"))
+    inner = tf1.train.GradientDescentOptimizer(0.1)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(inner, scale)
+    path = tf.train.Checkpoint(opt=opt).write(str(tmp_path / "object"))
   advice = checkpoint.describe(path).advice
   command = advice.partition("tf-lossscale ")[2].split()
   assert command[1] == path and command[-1] == "--reset"

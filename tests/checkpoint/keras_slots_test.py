@@ -262,6 +262,20 @@ def test_two_loss_scales_are_candidates(tmp_path):
   assert get_scale(new.optimizer) == (8, 1)
 
 
+@needs_keras_3
+def test_the_wrappers_own_counter(tmp_path):
+  """Checks that the optimizer inside gets its own steps, by name, too."""
+  new = EagerProgram(make("keras3", "adam", True))
+  new.build()
+  inner = new.optimizer.inner_optimizer
+  inner.iterations.assign(3)
+  values = {v.path: v.numpy() for v in new.optimizer.variables}
+  path = save_tensors(tmp_path, values | dict(zip(SHAPES, initial())))
+  inner.iterations.assign(0)
+  checkpoint.restore(None, path, new.objects)
+  assert int(inner.iterations) == 3
+
+
 class Bert(train.Optimizer):
   """The rule of BERT's AdamWeightDecayOptimizer, without decay."""
 

@@ -119,37 +119,46 @@ class Description:
   @property
   def advice(self) -> str:
     """The way to use the checkpoint today: a sentence with what to type."""
-    values = [state.value for state in self.loss_scales]
-    has_run_away = any(not (math.isfinite(v) and v >= 1) for v in values)
-    path = repr(self.path)
+    has_run_away = any(
+      not (math.isfinite(s.value) and s.value >= 1) for s in self.loss_scales
+    )
+    # What is pasted into a program runs in that program's folder.
+    path = self.path if "://" in self.path else os.path.abspath(self.path)
     if self.kind == SAVED_MODEL:
-      is_ours = self.api in _KERAS_2
-      load = "tf_compat_lossscale.keras.load_model"
-      folder = os.path.dirname(os.path.dirname(self.path))
+      folder = os.path.dirname(os.path.dirname(path))
       advice = (
-        f"Load it by {load if is_ours else 'tf.saved_model.load'}({folder!r})."
+        "Load it: import tf_compat_lossscale as tfl; model = "
+        f"tfl.keras.load_model({folder!r})"
+        if self.api in _KERAS_2
+        else "Load it: import tensorflow as tf; model = tf.saved_model.load("
+        f"{folder!r})"
       )
-    elif self.kind == SAVER and has_run_away:
+    elif has_run_away:
       conds = any(map(names.has_cond, self.keys))
       is_v1 = self.control_flow == "v1" or (not self.control_flow and conds)
-      to = "saver" if is_v1 else "saver-v2"
+      to = "saver" if is_v1 and self.kind == SAVER else "saver-v2"
       to = names.CONTRIB if self.api == names.CONTRIB else to
       paths = map(shlex.quote, (self.path, self.path + "-repaired"))
       advice = (
-        f"Repair it by tf-lossscale convert {' '.join(paths)} --to={to} --reset"
+        "Repair it, and restore by name: tf-lossscale convert "
+        f"{' '.join(paths)} --to={to} --reset"
       )
     elif self.kind == SAVER:
       advice = (
-        "Restore it by tf_compat_lossscale.checkpoint.Saver().restore(session, "
-        f"{path}), which bridges names and a missing loss scale."
+        "Restore it, also under other names or without a loss scale: import "
+        "tf_compat_lossscale as tfl; tfl.checkpoint.Saver().restore(session, "
+        f"{path!r})"
       )
     else:
-      anew = {name: None for state in self.loss_scales for name in state.names}
-      mapping = f", mapping={anew}" if has_run_away else ""
+      found = sorted({key.partition("/")[0] for key in self.keys})
+      found = [name for name in found if name != "save_counter"]
+      objects = ", ".join(f"{name!r}: {name}" for name in found)
+      are_few = len(found) < 9 and all(map(str.isidentifier, found))
       advice = (
-        "Restore it by tf_compat_lossscale.checkpoint.restore(None, "
-        f"{path}, objects{mapping}), with objects called as in the file, and "
-        "in TensorFlow 1's style with the session instead of None."
+        "Restore it into such objects, in TensorFlow 1's style with the "
+        "session instead of None: import tf_compat_lossscale as tfl; "
+        f"tfl.checkpoint.restore(None, {path!r}, "
+        f"{f'{{{objects}}}' if are_few else 'objects'})"
       )
     return "Its loss scale has run away. " * has_run_away + advice
 

@@ -124,10 +124,10 @@ class _EagerRestore:
       self._wishes, mapping=self._translate_mapping()
     )
     self._check_names()
-    _matching.Matching(
+    notes = _matching.Matching(
       self._checkpoint, self._places, self._sources, wishes
     ).run()
-    notes = self._check_lost()
+    notes += self._check_lost()
     report = _places.fill(
       None,
       self._checkpoint,
@@ -322,11 +322,12 @@ class _EagerRestore:
     ]
     likely += steps if len(steps) == 1 else []
     key = next((name for name in likely if name in self._sources), None)
-    if key is None:
-      return None
-    for each in counters:
-      self._give(each, key, "" if key == each.own_name else _slots.SAME)
-    return int(self._sources[key].read(self._checkpoint).item())
+    for each in counters if key else ():  # Keras 3's wrapper has its own.
+      is_own = each.own_name in self._sources
+      self._give(each, *((each.own_name,) if is_own else (key, _slots.SAME)))
+    found = [place.source for place in counters if place.source is not None]
+    counts = [int(source.read(self._checkpoint).item()) for source in found]
+    return max(counts, default=None)
 
   def _translate_mapping(self) -> dict[str, str | None]:
     """Returns the caller's mapping, from the names of places to names."""

@@ -30,6 +30,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import itertools
 
 from tf_compat_lossscale.checkpoint import _places as _places
@@ -86,12 +87,13 @@ class Matching:
     self.missing: list[str] = []
     self.misfits: list[str] = []
     self.undecided: list[Undecided] = []
+    self.scales = [s.names for s in names.find_scales(self.here).known]
 
-  def run(self) -> None:
-    """Decides on all places, and checks powers of Adam."""
+  def run(self) -> list[str]:
+    """Decides on all places, and checks powers of Adam; returns notes."""
     path, mapping = self.checkpoint.prefix, self.wishes.mapping
     self.apply_mapping()
-    _pairs.check_shared_slots(path, mapping, self.places, self.sources)
+    notes = _pairs.check_shared_slots(path, mapping, self.places, self.sources)
     self.pair_scales()
     powers = [n for n, spec in self.here.items() if names.is_power(n, spec)]
     for base, ours in names.group(powers, names.get_base).items():
@@ -107,6 +109,7 @@ class Matching:
         self.places[name].why = _places.NOT_THERE
       self.missing = []
     if self.missing or self.misfits or self.undecided:
+      self.fit_powers()
       listed = []
       for name in self.missing[:MOST]:
         spec = self.places[name].spec
@@ -120,6 +123,43 @@ class Matching:
         self.undecided,
       )
     _places.check_powers(self.checkpoint, self.places.values(), mapping)
+    return [] if self.wishes.same_order else notes
+
+  def fit_powers(self) -> None:
+    """Takes powers that fit by their values for likely ones that do not."""
+    doubts = [each for each in self.undecided if names.is_power(each.here[0])]
+    betas = {
+      name: self.places[name].beta
+      for each in doubts
+      for name in each.here
+      if name in self.places and self.places[name].beta
+    }
+    values = {
+      key: self.sources[key].read(self.checkpoint).item()
+      for each in doubts
+      for key in each.there
+      if self.sources[key].value is None
+    }
+    taken = {
+      name: values[key]
+      for each in doubts
+      for name, key in each.likely.items()
+      if name in betas and key in values
+    }
+    wrong = _places.find_wrong_powers(betas, taken)
+    fit = _places.find_fit(betas, values)
+    if wrong or (fit and taken.keys() != betas.keys()):
+      self.undecided = [
+        dataclasses.replace(
+          each,
+          likely={n: fit[n] for n in each.here if n in fit},
+          right_if=(_places.BY_VALUE,),
+          is_in_order=False,
+        )
+        if each in doubts
+        else each
+        for each in self.undecided
+      ]
 
   def take(self, name: str, source: Source, why: str = "") -> None:
     del self.here[name]
@@ -222,7 +262,13 @@ class Matching:
         self.fill_scale(scale, others.get(name), "")
       known = set()
     elif here.unclear or there.unclear:
-      self.choose_alone(list(ours), list(theirs))
+      kinds = _group_scalars(theirs)
+      for kind, alike in _group_scalars(ours).items():
+        candidates = kinds.get(kind, [])
+        if len(alike) == len(candidates):
+          self.choose_alone(alike, candidates)
+        else:
+          self.doubt(Undecided(alike, candidates))
     else:
       # What may be more loss scales gets equal names alone.
       likely = {scale.names[0]: scale for scale in there.likely if others}
@@ -377,31 +423,18 @@ class Matching:
       Variable -> candidate, or None if the checkpoint has fewer; {} if the
       variables are noted as undecided.
     """
-    ordered = self.sort_by_creation(ours)
-    others = names.sort_by_creation(theirs, mixed=True)
-    pairs: dict[str, str | None] = {}
-    is_told = self.wishes.same_order and bool(names.sort_by_creation(theirs))
-    if ordered and others:  # With None for the last, if there are fewer.
-      pairs = dict(itertools.zip_longest(ordered, others[: len(ordered)]))
-      has_fewer = len(others) < len(ordered)
-      is_told |= has_fewer and self.wishes.missing == "initialize"
-    if pairs and is_told:
+    pairs, is_in_order = self.find_likely(ours, theirs)
+    has_fewer = None in pairs.values()
+    if pairs.keys() == ours.keys() and (
+      (is_in_order and self.wishes.same_order)
+      or (has_fewer and self.wishes.missing == "initialize")
+    ):
       return pairs
-    places = names.group(ours, self.get_scope)
-    for scope, alike in names.group(theirs, names.get_scope).items():
-      if (
-        not (ordered and others)
-        and len(alike) == len(places.get(scope, ())) == 1
-      ):
-        pairs[places[scope][0]] = alike[0]
-    left = [name for name in ours if name not in pairs]
-    free = [name for name in theirs if name not in pairs.values()]
-    pairs |= zip(left, free) if len(left) == len(free) == 1 else ()
     here, there = (
-      [name for first in firsts for name in groups[first]]
-      for firsts, groups in (
-        (ordered or sorted(ours), ours),
-        (others or sorted(theirs), theirs),
+      [name for first in firsts or side for name in side[first]]
+      for firsts, side in (
+        (self.sort_by_creation(ours), ours),
+        (names.sort_by_creation(theirs, mixed=True), theirs),
       )
     )
     likely = {
@@ -411,11 +444,100 @@ class Matching:
         ours[first], theirs[other][: len(ours[first])] if other else ()
       )
     }
-    for name in here:
-      self.here.pop(name, None)
-    if not self.places.keys().isdisjoint(here):
-      self.undecided.append(Undecided(here, there, likely))
+    is_equal = is_in_order and len(here) == len(there)
+    right_if = (_places.IN_ORDER, _places.FIRST)[: 2 - is_equal]
+    self.doubt(Undecided(here, there, likely, right_if, is_in_order))
     return {}
+
+  def doubt(self, undecided: Undecided) -> None:
+    """Notes places for which names do not tell the source."""
+    for name in undecided.here:
+      self.here.pop(name, None)
+    if not self.places.keys().isdisjoint(undecided.here):
+      self.undecided.append(undecided)
+
+  def find_likely(
+    self, ours: Collection[str], theirs: Collection[str]
+  ) -> tuple[dict[str, str | None], bool]:
+    """Pairs places with candidates, as far as scopes and the order tell.
+
+    Scopes are those of the optimizers, if each has as many candidates as
+    places, or else the variables' own. What is left is one more group.
+
+    Returns:
+      Place -> candidate, None if there are fewer; and whether that is right if
+      both programs make their optimizers in one order.
+    """
+    is_scale = names.MEANINGS.keys() >= set(map(names.get_base, ours))
+    get_scope = _get_whole_scope if is_scale else names.get_scope
+    there = {n: (get_scope(n), names.has_cond(n)) for n in theirs}
+    own = {
+      name: (
+        get_scope(name) if self.has_scope(name) else name,
+        names.has_cond(name),
+      )
+      for name in ours
+    }
+    homes = own | ({} if is_scale else self.find_homes(own, there.values()))
+    for scopes, size in ((homes, 2), (homes, 1), (own, 1)):
+      places = _group_by_scope(scopes, size)
+      candidates = _group_by_scope(there, size)
+      fit = [
+        k
+        for k, each in places.items()
+        if len(each) == len(candidates.get(k, ()))
+      ]
+      if len(fit) == len(places) == len(candidates):
+        break
+    pairs: dict[str, str | None] = {}
+    for key in fit:
+      pairs |= self.pair_in_order(places[key], candidates[key])
+    left = [name for name in ours if name not in pairs]
+    free = [name for name in theirs if name not in pairs.values()]
+    if len({there[name][0] for name in free}) > 1:
+      return pairs, True
+    rest = self.pair_in_order(left, free)
+    mixed = {} if rest else self.pair_in_order(left, free, True)
+    return pairs | rest | mixed, not mixed
+
+  def pair_in_order(
+    self, ours: list[str], theirs: list[str], mixed: bool = False
+  ) -> dict[str, str | None]:
+    """Pairs places and candidates in the order of creation, if it is known."""
+    if len(ours) == len(theirs) == 1:
+      return {ours[0]: theirs[0]}
+    here = self.sort_by_creation(ours)
+    there = names.sort_by_creation(theirs, mixed)
+    if here is None or there is None:
+      return {}
+    return dict(itertools.zip_longest(here, there[: len(here)]))
+
+  def find_homes(
+    self, ours: Collection[str], theirs: Iterable[tuple[str, bool]]
+  ) -> dict[str, tuple[str, bool]]:
+    """Returns the scopes of the optimizers whose powers lie at the root.
+
+    TensorFlow 2's control flow leaves them there, without a cond. There are as
+    many loss scales, or the last one made before a power is its optimizer's.
+    """
+    roots = [
+      name for name in self.sort_by_creation(ours) or () if "/" not in name
+    ]
+    scopes = {scope for scope, _ in theirs}
+    made = {
+      self.order[name]: (names.get_scope(name), True)
+      for name, *_ in self.scales
+      if names.get_scope(name) in scopes and name in self.order
+    }
+    if not self.order or any(map(names.has_cond, ours)):
+      return {}
+    if len(made) == len(roots):
+      return {n: made[i] for n, i in zip(roots, sorted(made))}
+    homes: dict[int, str] = {}
+    for name in roots:
+      last = max((i for i in made if i < self.order[name]), default=-1)
+      homes.setdefault(last, name)
+    return {name: made[i] for i, name in homes.items() if i in made}
 
   def sort_by_creation(self, ours: Iterable[str]) -> list[str] | None:
     """Sorts places in the order of creation, if it is known."""
@@ -453,6 +575,17 @@ class Matching:
       else:
         for name in ours:
           self.miss(name)
+
+
+def _get_whole_scope(name: str) -> str:
+  return names.split_scope(name)[0]
+
+
+def _group_by_scope(
+  scopes: Mapping[str, tuple[str, bool]], size: int
+) -> dict[tuple[str | bool, ...], list[str]]:
+  """Groups names by the first values of their scopes."""
+  return names.group(scopes, lambda name: scopes[name][:size])
 
 
 def _group_scalars(

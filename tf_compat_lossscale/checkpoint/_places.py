@@ -42,6 +42,10 @@ NO_COUNT = "the checkpoint's loss scale has no such variable"
 MAPPED = "the mapping says so"
 TO_NONE = "it is mapped to None"
 OTHER_API = "the same loss scale, of another API"
+# When a printed mapping is right.
+IN_ORDER = "both programs make their optimizers in one order"
+FIRST = "first those with a loss scale on both sides"
+BY_VALUE = "each power is one of the beta that it gets"
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 _COUNTERS = {"int32", "int64"}
 
@@ -336,8 +340,8 @@ def check_powers(
   else:
     kinds = {names.get_base(name) for name in wrong}
     shown = {n: key for n, key in keys.items() if names.get_base(n) in kinds}
-    fit = _find_fit(betas, values)
-    own = {name: keys[other] for name, other in fit.items() if name in shown}
+    fit = find_fit(betas, {keys[name]: value for name, value in values.items()})
+    own = {name: key for name, key in fit.items() if name in shown}
     advice = (
       "Make the optimizers in the order of the program that saved it, or give "
       "the variables of each optimizer by mapping, also its slots of weights "
@@ -352,28 +356,27 @@ def check_powers(
   )
 
 
-def _find_fit(
+def find_fit(
   betas: Mapping[str, float], values: Mapping[str, float]
 ) -> dict[str, str]:
-  """Returns power -> the power whose value fits it; {} unless there is one way.
+  """Returns power -> the key whose value fits it; {} unless there is one way.
 
-  The arguments are those of `find_wrong_powers`. Both powers of an optimizer
-  stay together.
+  Both powers of an optimizer stay together.
   """
-  pairs = [
-    (name, names.get_other_power(name))
-    for name in betas
-    if names.get_base(name) == "beta1_power"
-    and names.get_other_power(name) in betas
-  ]
+  ours, theirs = (
+    [
+      (name, names.get_other_power(name))
+      for name in side
+      if names.get_base(name) == "beta1_power"
+      and names.get_other_power(name) in side
+    ]
+    for side in (betas, values)
+  )
   found = []
-  for order in itertools.permutations(pairs) if len(pairs) <= _TRIED else ():
-    taken = {
-      name: other
-      for ours, theirs in zip(pairs, order)
-      for name, other in zip(ours, theirs)
-    }
-    if not find_wrong_powers(betas, {n: values[o] for n, o in taken.items()}):
+  tried = itertools.permutations(theirs, len(ours))
+  for order in tried if len(theirs) <= _TRIED else ():
+    taken = dict(zip(itertools.chain(*ours), itertools.chain(*order)))
+    if not find_wrong_powers(betas, {n: values[k] for n, k in taken.items()}):
       found.append(taken)
   return found[0] if len(found) == 1 else {}
 
@@ -413,13 +416,16 @@ def find_wrong_powers(
 class Undecided:
   """Variables for which names do not tell which of the tensors there is theirs.
 
-  `likely` has the pairs if both sides were created in the same order, as far as
-  that is known. None is for what the checkpoint has too few of.
+  `likely` has the pairs, as far as they are known, with None for what the
+  checkpoint has too few of; `right_if` says when they are right, and
+  `is_in_order` whether same_order=True takes them.
   """
 
   here: Sequence[str]
   there: Sequence[str]
   likely: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+  right_if: Sequence[str] = (IN_ORDER,)
+  is_in_order: bool = True
 
 
 def make_error(
@@ -441,22 +447,18 @@ def make_error(
       f"is for {places}"
     )
     pairs |= dict.fromkeys(each.here, "...") | dict(each.likely)
-  are_some = any(
-    len(each.here) != len(each.there)
-    or len(set(map(names.has_cond, each.there))) > 1
-    for each in undecided
-  )
   if undecided:
     pairs = dict(sorted(pairs.items(), key=lambda pair: pair[1] == "..."))
     maps = " ".join(show_map(n, key) for n, key in pairs.items() if key)
     advice = f": decide by {show_mapping(pairs)} or, for convert, by {maps}; "
-    first = ", and first those with a loss scale on both sides" * are_some
+    right_if = dict.fromkeys(text for e in undecided for text in e.right_if)
+    option = ", which same_order=True (--same-order) says, too"
     advice += (
       "names do not show the order in which the optimizers were made, so you "
       "must know it"
       if "..." in pairs.values()
-      else f"that is right if both programs make their optimizers in one order"
-      f"{first}, which same_order=True (--same-order) says, too"
+      else f"that is right if {', and '.join(right_if)}"
+      + option * all(each.is_in_order for each in undecided)
     )
   elif problems:
     advice = (

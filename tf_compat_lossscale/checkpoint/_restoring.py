@@ -235,7 +235,7 @@ def match_by_name(
     {here: mapping[here] for here in wishes.mapping},
     program,
   )
-  _matching.Matching(
+  notes = _matching.Matching(
     checkpoint,
     places,
     renamed.sources | named,
@@ -243,7 +243,7 @@ def match_by_name(
     others,
     dict.fromkeys(order),
   ).run()
-  return renamed.notes
+  return renamed.notes + notes
 
 
 def fill_by_name(

@@ -159,12 +159,12 @@ def check_shared_slots(
   mapping: Mapping[str, str | None],
   here: Collection[str],
   there: Collection[str],
-) -> None:
+) -> list[str]:
   """Refuses a mapping by which optimizers change places without their slots.
 
   TensorFlow numbers slots of one name that several optimizers have for a
   weight: of two Adams, `w/Adam_2` and `w/Adam_3` are the second's. The mapping
-  has single names, `here` and `there` are all names.
+  has single names, `here` and `there` are all names. Notes are returned.
   """
   moved: dict[int, int] = {}  # Number of an optimizer here -> there.
   for kind in ("beta1_power", "current_loss_scale", "loss_scale"):
@@ -174,19 +174,22 @@ def check_shared_slots(
       for i, name in enumerate(ours)
       if (key := mapping.get(name)) in theirs
     }
-  if all(i == j for i, j in moved.items()):
-    return
+  are_moved = any(i != j for i, j in moved.items())
   pairs: dict[str, str | None] = {}
+  shared: dict[str, str] = {}
   slots_there = _sort_slots(there)
   for (weight, base), ours in _sort_slots(here).items():
     theirs = slots_there.get((weight, base), [])
-    kind = slot_names.ALIKE.get(base, base)
-    most = max(map(len, slot_names.ROLES.get(kind, ("",))))
+    roles = slot_names.ROLES.get(slot_names.ALIKE.get(base, base), ())
+    most = max(map(len, roles), default=1)  # Of one optimizer.
     is_clear = len(ours) == len(theirs) == most * len(moved)
-    for i, name in enumerate(ours):
-      j = moved.get(i // most, 0) * most + i % most
-      if name not in mapping and max(len(ours), len(theirs)) > most:
-        pairs[name] = theirs[j] if is_clear else "..."
+    loose = [i for i, name in enumerate(ours) if name not in mapping]
+    if are_moved and max(len(ours), len(theirs)) > most:
+      for i in loose:
+        j = moved.get(i // most, 0) * most + i % most
+        pairs[ours[i]] = theirs[j] if is_clear else "..."
+    if roles and loose and len(ours) > most:
+      shared[weight] = base
   if pairs:
     maps = " ".join(_places.show_map(n, str(k)) for n, k in pairs.items())
     raise CheckpointError(
@@ -194,6 +197,14 @@ def check_shared_slots(
       "weights that several of them train: give these, too: "
       f"{_places.show_mapping(pairs)} or {maps}"
     )
+  return [
+    f"several optimizers called {base} train "
+    f"{', '.join(reading.shorten(listed, 3))}, and names do not tell their "
+    "slots apart: they are right if the program "
+    "that saved them made its optimizers in this order, else give the slots, "
+    "powers and loss scales of each by mapping"
+    for base, listed in names.group(shared, shared.__getitem__).items()
+  ]
 
 
 def _sort_kind(kind: str, listed: Iterable[str]) -> list[str]:
