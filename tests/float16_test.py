@@ -9,6 +9,7 @@ import threading
 import half_precision
 import helpers
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -247,6 +248,55 @@ def test_functions():
   assert in_thread == [True] * 5
   tfl.disable_mixed_precision_graph_rewrite()
   assert seen() == [False] * 5
+
+
+_FIT = """
+import operator
+import sys
+import numpy as np
+import tensorflow as tf
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import graph_rewrite
+
+def is_finite(strategy, **options):
+  with strategy.scope():
+    model = tf.keras.Sequential([
+        tf.keras.layers.Dense(4, kernel_initializer=initializer)
+        for initializer in [tf.keras.initializers.Constant(1e2)] * 2])
+    opt = operator.attrgetter(sys.argv[1])(tf.keras.optimizers)(1e-9)
+    if hasattr(tf.keras, "ops"):  # Keras 3.
+      graph_rewrite.turn_on()
+      opt = tfl.keras.Keras3LossScaleOptimizer(opt, 8.0)
+    else:
+      opt = tfl.enable_mixed_precision_graph_rewrite(opt, 8.0)
+    model.compile(opt, lambda y, out: tf.reduce_mean(out, -1), **options)
+  x = np.full([4, 4], 1e2, "float32")
+  return np.isfinite(model.fit(x, x, verbose=0).history["loss"][0])
+
+[cpu] = tf.config.list_physical_devices("CPU")
+logical = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, logical)
+one = tf.distribute.get_strategy()
+two = tf.distribute.MirroredStrategy(
+    ["cpu:0", "cpu:1"], tf.distribute.ReductionToOneDevice())
+assert is_finite(one)
+graph_rewrite.enable_on_cpu()
+assert not is_finite(one) and not is_finite(two)
+assert not is_finite(one, steps_per_execution=2)
+assert is_finite(one, run_eagerly=True)
+"""
+
+
+@pytest.mark.parametrize(
+  ("kind", "env"),
+  [
+    ("SGD", helpers.KERAS_2),
+    ("legacy.SGD", helpers.KERAS_2),
+    pytest.param("SGD", helpers.KERAS_3, marks=helpers.NEEDS_KERAS_3),
+  ],
+)
+def test_fit_of_keras(kind, env):
+  processes.run_forked("-c", _FIT, kind, **env)
 
 
 def test_counts():

@@ -242,7 +242,7 @@ def _wrap(opt: Any, loss_scale: Any) -> Any:
       )
   if (
     not isinstance(opt, tuple(_wrappers))
-    and isinstance(opt, tuple(foreign))
+    and optimizer_kinds.is_keras(opt)
     and not which_keras.is_keras_3()
   ):
     importlib.import_module(_KERAS_2)

@@ -19,6 +19,13 @@ from strangers_table import Program
 
 # Eight more good steps double a scale whose period is 2000.
 _NEARLY_FULL = {r"(^|/)good_steps(_\d+)?$": 1995}
+# For large networks, of which a step in float16 takes long on a CPU.
+_FULLER = {r"(^|/)good_steps(_\d+)?$": 1998}
+# What Estimators say at their end, or the programs' loggers of a step.
+_LOSS = (
+  r"(?:for final step: |total_loss'?: '?|\| loss )"
+  r"(-?\d+(?:\.\d+)?(?:e\S\d+)?|nan|inf)"
+)
 
 
 def _program(
@@ -28,6 +35,7 @@ def _program(
     "folder": f"TensorFlow/{project}",
     "settings": _NEARLY_FULL,
     "initial": 2.0**15,
+    "loss": _LOSS,
     "migrate": ("--nvidia-switch",),
   }
   return Program(
@@ -99,7 +107,8 @@ def _volumes(repo: pathlib.Path, work: pathlib.Path) -> None:
 _VNET = (
   *("main.py", "--exec_mode=train_and_evaluate", "--data_dir={work}"),
   *("--model_dir={work}/model", "--batch_size=1", "--train_split=0.9"),
-  *("--amp", "--train_epochs=2"),
+  *("--amp", "--train_epochs=2", "--log_every=1", "--upscale_blocks", "1"),
+  *("--downscale_blocks", "1", "1"),
 )
 
 
@@ -176,7 +185,7 @@ def _brains(repo: pathlib.Path, work: pathlib.Path) -> None:
 _UNET_3D = (
   *("main.py", "--exec_mode=train", "--data_dir={work}", "--amp"),
   *("--model_dir={work}/model", "--batch_size=1", "--num_folds=2"),
-  *("--input_shape", "32", "32", "32"),
+  *("--input_shape", "32", "32", "32", "--log_every=1"),
 )
 
 
@@ -348,11 +357,9 @@ def _sentences(repo: pathlib.Path, work: pathlib.Path) -> None:
     ("newstest2014.tok.bpe.32000", 4),
   ):
     for language in ("en", "de"):
-      lines = [
-        " ".join(random.choice(words, random.randint(3, 9)))
-        for _ in range(count)
-      ]
-      (work / f"{name}.{language}").write_text("\n".join(lines) + "\n")
+      # All alike, for their order depends on the time.
+      sentence = " ".join(random.choice(words, 6)) + "\n"
+      (work / f"{name}.{language}").write_text(sentence * count)
   scripts = work / "mosesdecoder" / "scripts" / "tokenizer"
   scripts.mkdir(parents=True)
   (scripts / "detokenizer.perl").write_text("print while <STDIN>;\n")
@@ -363,7 +370,7 @@ def _sentences(repo: pathlib.Path, work: pathlib.Path) -> None:
 
 
 _CONVNETS = (
-  *("main.py", "--mode=train", "--iter_unit=batch", "--batch_size=2"),
+  *("main.py", "--mode=train", "--iter_unit=batch", "--batch_size=1"),
   *("--amp", "--cpu", "--results_dir={work}/model", "--display_every=1"),
   *("--data_dir={work}", "--warmup_steps=1"),
 )
@@ -385,12 +392,14 @@ _WIDE = (
   *("--transformed_metadata_path={work}", "--global_batch_size=16"),
   *("--deep_hidden_units", "16", "8", "--eval_batch_size=16"),
   *("--training_set_size=160", "--eval_epoch_interval=1", "--eval_steps=2"),
+  "--gpu",  # Without it, the program turns the rewrite off.
 )
 _UNET_INDUSTRIAL = (
   *("main.py", "--exec_mode=train", "--iter_unit=batch", "--batch_size=1"),
   *("--amp", "--use_auto_loss_scaling", "--data_format=NHWC"),
   *("--results_dir={work}/model", "--data_dir={work}", "--warmup_step=1"),
-  *("--dataset_name=DAGM2007", "--dataset_classID=1"),
+  *("--dataset_name=DAGM2007", "--dataset_classID=1", "--display_every=1"),
+  *("--seed=1", "--noaugment_data"),
 )
 _TRANSFORMER_XL = (
   *("main.py", "--data_dir={work}", "--record_info_dir={work}", "--amp"),
@@ -442,20 +451,22 @@ PROGRAMS = (
   ),
   _program(
     *("unet-3d", "Segmentation/UNet_3D_Medical", "main.py --amp", ()),
-    start=((*_UNET_3D, "--max_steps=10"),),
-    resume=((*_UNET_3D, "--max_steps=6", "--resume_training"),),
+    start=((*_UNET_3D, "--max_steps=3"),),
+    resume=((*_UNET_3D, "--max_steps=3", "--resume_training"),),
     checkpoint="{work}/model/model_checkpoint",
     prepare=_brains,
+    settings=_FULLER,
     timeout=600,
   ),
   _program(
     *("convnets", "Classification/ConvNets", "main.py --amp --cpu"),
     (),
     importable=("nvidia",),
-    start=((*_CONVNETS, "--num_iter=10"),),
-    resume=((*_CONVNETS, "--num_iter=16"),),
+    start=((*_CONVNETS, "--num_iter=3"),),
+    resume=((*_CONVNETS, "--num_iter=6"),),
     checkpoint="{work}/model",
     prepare=_photos,
+    settings=_FULLER,
     remark="not with `--seed`: Python 3.11's `random.seed` takes no integer "
     "of NumPy",
     timeout=900,
@@ -469,7 +480,6 @@ PROGRAMS = (
     prepare=bert.prepare,
     settings={r"(^|/)good_steps$": 990},
     initial=2.0**32,
-    loss=r"loss = ([\d.]+), step",
     remark="forty steps: below 26 the program divides by zero",
   ),
   _program(
@@ -486,11 +496,12 @@ PROGRAMS = (
   _program(
     *("unet-industrial", "Segmentation/UNet_Industrial"),
     *("main.py --amp --use_auto_loss_scaling", ()),
-    start=((*_UNET_INDUSTRIAL, "--num_iter=10"),),
-    resume=((*_UNET_INDUSTRIAL, "--num_iter=16"),),
+    start=((*_UNET_INDUSTRIAL, "--num_iter=3"),),
+    resume=((*_UNET_INDUSTRIAL, "--num_iter=4"),),
     checkpoint="{work}/model/checkpoints",
     prepare=_defects,
     needs={"PIL": "Pillow"},
+    settings=_FULLER,
     migrate=("--nvidia-switch", "--exclude=*.ipynb"),
     remark="`--data_format=NHWC`: a CPU has no NCHW convolutions; `migrate` "
     "leaves out the notebooks, where one cell is indented",
