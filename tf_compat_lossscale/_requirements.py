@@ -47,10 +47,7 @@ def check_release() -> None:
 
 
 def explain(error: Exception) -> None:
-  """Raises a clearer error if an import failed for want of TensorFlow.
-
-  Args:
-    error: The error of the import. Other causes than TensorFlow raise nothing.
+  """Raises a clearer error if the error of an import is about TensorFlow.
 
   Raises:
     ImportError: TensorFlow is missing, or older than 2.12.

@@ -184,7 +184,7 @@ class AccumulatingOptimizer(_Scaled):
     """Adds a micro-batch of all replicas, and ends the window if it is full."""
     name = self.get_name() if name is None else name
     eager = tf.executing_eagerly()
-    with self._window.eager_lock if eager else contextlib.nullcontext():
+    with self._window.eager_known.lock if eager else contextlib.nullcontext():
       sums = self._window.prepare(pairs)
       v1 = pair_checks.has_ref_variable([*sums.values(), global_step])
       with tf.name_scope(control_flow.NAME_SCOPE):
@@ -290,7 +290,7 @@ class _Window(tf.compat.v1.train.Optimizer):
   def __init__(self) -> None:
     """Creates a window without variables."""
     super().__init__(use_locking=False, name="accumulation")
-    self._eager_known = _Known()
+    self.eager_known = _Known()
 
   def __getstate__(self) -> dict[str, Any]:
     """Returns what a copy gets: all but the sums of variables, which it lacks.
@@ -305,11 +305,6 @@ class _Window(tf.compat.v1.train.Optimizer):
         f"{int(count)} micro-batches are in it: copy it between windows."
       )
     return dict(vars(self))
-
-  @property
-  def eager_lock(self) -> threading.RLock:
-    """The lock that an eager micro-batch holds."""
-    return self._eager_known.lock
 
   def find_count(self) -> Any:
     """Returns the current graph's number of micro-batches, or None."""
@@ -337,7 +332,7 @@ class _Window(tf.compat.v1.train.Optimizer):
     """Returns what is known in the current graph, or eagerly."""
     graph = graphs.find_graph()
     if graph is None:
-      return self._eager_known
+      return self.eager_known
     return graphs.keep_on_graph(graph, self, _Known)
 
   def _get_or_make_slot_with_initializer(
@@ -409,7 +404,12 @@ class _Window(tf.compat.v1.train.Optimizer):
   def reset(self, sums: _Sums) -> tf.Operation | None:
     """Starts a new window: assigns 0 to the sums and to the number."""
     update = tf.distribute.get_strategy().extended.update
-    done = [update(total, _set_to_zero) for total in sums.values()]
+
+    def set_to_zero(total: tf.Variable) -> Any:
+      zeros = tf.zeros(total.shape, total.dtype)
+      return total.assign(zeros, read_value=False)
+
+    done = [update(total, set_to_zero) for total in sums.values()]
     return tf.group(done, self.find_count().assign(0, read_value=False))
 
 
@@ -420,11 +420,6 @@ def _add_to(total: tf.Variable, grad: Any) -> Any:
   if isinstance(grad, tf.IndexedSlices):
     return total.scatter_add(grad)
   return total.assign_add(grad, read_value=False)
-
-
-def _set_to_zero(total: tf.Variable) -> Any:
-  """Assigns 0 to a sum."""
-  return total.assign(tf.zeros(total.shape, total.dtype), read_value=False)
 
 
 def _widen(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:

@@ -247,17 +247,13 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     return control_flow.cond(
       tf.logical_or(finite, bad_steps >= self._decr_every_n_nan_or_inf),
       lambda: self._change(finite, scale),
-      self._count_bad,
+      lambda: tf.group(
+        self._num_good_steps.assign(0),
+        self._num_bad_steps.assign_add(1, read_value=False),
+      ),
       pair_checks.has_ref_variable(
         [self._loss_scale, self._num_good_steps, self._num_bad_steps]
       ),
-    )
-
-  def _count_bad(self) -> tf.Operation | None:
-    """Adds 1 to the bad steps, and sets the good steps to 0."""
-    return tf.group(
-      self._num_good_steps.assign(0),
-      self._num_bad_steps.assign_add(1, read_value=False),
     )
 
   def _change(self, finite: tf.Tensor, scale: tf.Tensor) -> tf.Operation | None:

@@ -317,7 +317,13 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
     return known
   if not tf.distribute.has_strategy():
     return all_finite(grads)
-  _check_cross_replica()
+  if not tf.distribute.in_cross_replica_context():
+    raise ValueError(
+      "LossScale.update() must be called in a cross-replica context, but was "
+      "called in a replica context: pass it to "
+      "tf.distribute.get_replica_context().merge_call(), or let the optimizer "
+      "call it."
+    )
   strategy = tf.distribute.get_strategy()
   # Strategies reduce sums of floats, not conjunctions of bools.
   flags = strategy.extended.call_for_each_replica(
@@ -369,14 +375,3 @@ def name_faults(
     return tf.boolean_mask(list(named), ~find_each())
 
   return finite_at_all, find_names
-
-
-def _check_cross_replica() -> None:
-  """Raises a ValueError in a replica context."""
-  if not tf.distribute.in_cross_replica_context():
-    raise ValueError(
-      "LossScale.update() must be called in a cross-replica context, but was "
-      "called in a replica context: pass it to "
-      "tf.distribute.get_replica_context().merge_call(), or let the optimizer "
-      "call it."
-    )

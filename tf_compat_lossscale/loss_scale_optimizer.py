@@ -397,14 +397,8 @@ def update_then_apply(
 ) -> Any:
   """Updates the loss scale, then applies the gradients or skips the step.
 
-  Args:
-    owner: The optimizer that the program sees.
-    loss_scale: Its loss scale.
-    apply: A method `apply_gradients`, called in the context of each replica.
-    strategy: The strategy whose replicas take the step.
-    pairs: (gradient, variable) pairs, per replica if there are any.
-    global_step: A variable or None.
-    name: The returned op's name; by default that of `owner`.
+  The owner is the optimizer that the program sees; by default, it also names
+  the returned op. The other arguments are those of `apply_if`.
 
   Returns:
     An op that does so; None when eager.
@@ -425,9 +419,7 @@ def list_gradients(
 
   If workers agree (see `distributed.agree`), the list has their common answer.
 
-  Args:
-    loss_scale: The LossScale whose `update` gets the list.
-    pairs: (gradient, variable) pairs, per replica if there are any.
+  `update` of the loss scale gets the list.
   """
   pairs = list(pairs)
   grads = gradients.NamedGradients(

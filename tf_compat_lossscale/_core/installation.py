@@ -39,14 +39,9 @@ def find_folder(package: str) -> str | None:
 def find_spec(
   name: str, path: Sequence[str] | None = None
 ) -> importlib.machinery.ModuleSpec | None:
-  """Returns the spec of a module, or None; imports nothing.
+  """Returns the spec of a module, by default in `sys.path`; imports nothing.
 
-  Args:
-    name: The module's dotted name.
-    path: The folders to search; by default `sys.path`.
-
-  Returns:
-    The spec, whose name is the last part of `name`.
+  The name in the spec is the last part of the dotted name.
   """
   folders, spec = path, None
   for i, part in enumerate(name.split(".")):

@@ -22,10 +22,14 @@ _PRIVATE_KERAS = "tensorflow.python.keras.mixed_precision.experimental"
 # did not count them.
 SKIPS_NOT_COUNTED = "skipped_steps_are_not_counted"
 
-# Set to 1 in the processes of `tf-lossscale run --quiet`.
-QUIET = "TF_COMPAT_LOSSSCALE_QUIET"
-# Set to 1 in the processes of `tf-lossscale run --float16-on-cpu`.
-FLOAT16_ON_CPU = "TF_COMPAT_LOSSSCALE_FLOAT16_ON_CPU"
+# What `tf-lossscale run` tells its processes: "tf1", "tf2", or "auto" for a
+# program that does not import TensorFlow: then each Python process that the
+# program starts decides for itself. `_site/` reads MODE and QUIET, too.
+MODE = "TF_COMPAT_LOSSSCALE_RUN"
+KERAS_OPTIMIZERS = "TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS"  # Of `install`.
+WATCH = "TF_COMPAT_LOSSSCALE_WATCH"  # The folder of `--watch`.
+QUIET = "TF_COMPAT_LOSSSCALE_QUIET"  # 1 with `--quiet`.
+FLOAT16_ON_CPU = "TF_COMPAT_LOSSSCALE_FLOAT16_ON_CPU"  # 1 with that option.
 # The installed packages that are the program's own, separated as in PATH.
 PACKAGES = "TF_COMPAT_LOSSSCALE_PACKAGES"
 
@@ -190,10 +194,7 @@ def leave_folders(name: str) -> str:
   """Returns the public name of what a name calls by its place in the files.
 
   Editors imported names of TensorFlow 1.15 to 2.1 from the package that had
-  them, `tensorflow_core`. Other names come back as they are.
-
-  Args:
-    name: A full name, such as "tensorflow_core._api.v1.train".
+  them, such as "tensorflow_core._api.v1.train". Other names stay as they are.
   """
   return _FOLDERS.sub("tensorflow", name, 1) if name[:10] == _ROOT else name
 
@@ -280,11 +281,7 @@ def find_module_home(place: Place) -> str | None:
 
 @functools.lru_cache(1 << 16)
 def find_home(name: str) -> str | None:
-  """Returns the module of this package that has or replaces `name`, or None.
-
-  Args:
-    name: A full name, such as "tensorflow.train.experimental.LossScale".
-  """
+  """Returns the module of this package that has a full name today, or None."""
   place = find_place(name)
   if place is None:
     return None

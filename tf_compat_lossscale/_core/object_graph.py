@@ -99,10 +99,8 @@ class ObjectGraph:
   def find_paths(self, barred: Collection[int] = ()) -> dict[int, str]:
     """Returns number of a node -> the shortest path from the root.
 
-    Slots have none. A very long path is abbreviated.
-
-    Args:
-      barred: The nodes that no path may pass.
+    Slots have none. A very long path is abbreviated. No path passes a node that
+    is barred.
     """
     paths = {} if 0 in barred else {0: ""}
     queue = list(paths)

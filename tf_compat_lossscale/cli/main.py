@@ -56,13 +56,7 @@ _MEANT: Mapping[str, Mapping[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Runs the command line.
-
-  Args:
-    argv: The arguments; by default those of the process.
-
-  Returns:
-    The exit status.
+  """Runs the command line of the process, or another; returns the exit status.
 
   Raises:
     SystemExit: An argument, or the file that it names, is wrong (status 2), or

@@ -32,10 +32,7 @@ def write(
 ) -> None:
   """Writes a report in the wanted format, to standard output or a file.
 
-  Args:
-    report: The report.
-    arguments: The arguments of the command line.
-    changes: What `migrate` did with each file that changes; None for `scan`.
+  `migrate` adds what it did with each file that changes.
 
   Raises:
     OSError: The file cannot be written.
@@ -83,9 +80,7 @@ def format_findings(
 ) -> list[terminal.Part]:
   """Returns the line of findings that say the same.
 
-  Args:
-    group: The findings.
-    state: What to print as their state; by default that state.
+  Another text may stand for their state.
   """
   finding, *others = group
   arrow = ": " if finding.state == findings.BY_HAND else " -> "

@@ -42,11 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def list_codes() -> int:
-  """Prints each code with its name, its states and its summary.
-
-  Returns:
-    The exit status.
-  """
+  """Prints each code, its name, states and summary; returns the exit status."""
   from tf_compat_lossscale.migration import rules
   from tf_compat_lossscale.migration import scanner
 

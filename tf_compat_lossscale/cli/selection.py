@@ -103,10 +103,8 @@ def read(
 ) -> findings.ScanReport:
   """Reads the sources that the command line selects.
 
-  Args:
-    arguments: The arguments of the command line.
-    data: The bytes of standard input, if that is selected.
-    edited: The states of the findings whose edits are planned.
+  The bytes are those of standard input, if that is selected. The edits of
+  findings with the states `edited` are planned.
 
   Raises:
     Mistake: An argument is wrong, or there is no such file or folder.

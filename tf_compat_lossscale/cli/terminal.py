@@ -105,12 +105,7 @@ def fill(text: str, width: int) -> str:
 
 def escape(text: str) -> str:
   """Returns a text with escapes for what would break or move the line."""
-  return _CONTROL.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-  """Returns a character as Python's source would have it."""
-  return match[0].encode("unicode_escape").decode("ascii")
+  return _CONTROL.sub(lambda x: x[0].encode("unicode_escape").decode(), text)
 
 
 def number(count: int, noun: str) -> str:

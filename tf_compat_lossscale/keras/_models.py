@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import contextlib
-import itertools
 import json
 import os
 from typing import Any
@@ -36,11 +35,6 @@ from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 _ADVICE = (
   "To keep all of it, save a SavedModel: model.save(path, save_format='tf')."
 )
-
-
-def is_keras_2(model: Any) -> bool:
-  """Returns whether `model` is a model of Keras 2."""
-  return _keras2.is_model(model)
 
 
 def load_model(
@@ -77,7 +71,7 @@ def load_model(
   model = _keras2.keras.models.load_model(
     path, custom_objects=custom_objects, compile=compile, **kwargs
   )
-  if not compile or not is_keras_2(model):
+  if not compile or not _keras2.is_model(model):
     return model
   checkpoint = _find_checkpoint(path)
   if checkpoint is not None:
@@ -140,7 +134,8 @@ def _warn_of_new_state(path: Any, model: Any) -> None:
   optimizers = [
     each.optimizer
     for each in (model, *model.submodules)
-    if is_keras_2(each) and _keras2.can_train(getattr(each, "optimizer", None))
+    if _keras2.is_model(each)
+    and _keras2.can_train(getattr(each, "optimizer", None))
   ]
   lost = []
   if any(
@@ -220,7 +215,7 @@ def restore_optimizers(
       logging.warning(
         "%s: the optimizer %r does not go on as it was saved: %s",
         prefix,
-        saved.describe(way),
+        saved.find_paths()[node].replace("/", "."),  # As 'd.optimizer'.
         problem,
       )
   _keras2.keras.backend.batch_set_value(restored)
@@ -285,14 +280,6 @@ class _Saved(ObjectGraph):
           queue.append(child)
     found = self.find_optimizers()
     return [(node, ways[node]) for node in queue if node in found]
-
-  def describe(self, way: list[int]) -> str:
-    """Returns a way from the root as names of attributes: 'd.optimizer'."""
-    names = []
-    for parent, node in itertools.pairwise(way):
-      children = self.children[parent].items()
-      names.append(next(name for name, child in children if child == node))
-    return ".".join(names)
 
 
 def _collect(

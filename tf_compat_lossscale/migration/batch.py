@@ -48,14 +48,7 @@ class Batch:
     tensorflow: int | None,
     nvidia_switch: bool,
   ):
-    """Decides, and finds the contexts.
-
-    Args:
-      files: The files.
-      graph: Their imports.
-      tensorflow: 1 or 2 if the user decided which TensorFlow they mean.
-      nvidia_switch: Whether NVIDIA's variables are on in all programs.
-    """
+    """Decides, and finds the contexts; the last arguments are the user's."""
     self._graph, self._nvidia_switch = graph, nvidia_switch
     votes = collections.Counter(file.facts.vote for file in files)
     self.decisions = {
@@ -183,13 +176,17 @@ def learn(file: files_lib.File) -> None:
   signs = which_tensorflow.find_signs(file.source, guarded=True)
   of_2 = next((x for x in signs if x.tensorflow == 2 and x.weight > 1), None)
   guarded = file.show_sign(of_2) if of_2 else ""
+  switch = ""
+  if file.switches:
+    _, (start, _) = file.switches[0]
+    switch = file.show_line(file.document.find_position(start)[0])
   file.facts = contexts.Facts(
     *_decide_alone(file, guarded),
     guarded,
     start_needs.find_signs(file, restorable),
     restorable,
     tuple(absent_names.list_packages(file, absences)),
-    file.find_switch(),
+    switch,
   )
 
 
@@ -200,12 +197,8 @@ def decide(
 
   A file without names that tell means what most of the others mean, unless it
   imports `tensorflow.compat.v1`. A file that asks for a name of TensorFlow 2
-  alone does not mean TensorFlow 1: another branch of it would run.
-
-  Args:
-    file: The file.
-    tensorflow: 1 or 2 if the user decided.
-    votes: How many files count as each TensorFlow.
+  alone does not mean TensorFlow 1: another branch of it would run. The user may
+  have decided that it is 1 or 2. `votes` says how many files count as each.
   """
   facts, decision = file.facts, file.facts.alone
   if not file.imports_tensorflow:

@@ -159,14 +159,6 @@ class File:
       found.append((name, (start, end)))
     return sorted(found, key=lambda each: each[1])
 
-  def find_switch(self) -> str:
-    """Returns where it first turns NVIDIA's variables on; "" if it does not."""
-    if not self.switches:
-      return ""
-    return self.show_line(
-      self.document.find_position(self.switches[0][1][0])[0]
-    )
-
   @functools.cached_property
   def main_lines(self) -> set[int]:
     """The lines that run only if the file is `__main__`."""
@@ -275,12 +267,7 @@ class File:
     edits: Sequence[documents.Edit] = (),
     opening: Sequence[str] = (),
   ) -> findings.Finding:
-    """Returns a finding in this file.
-
-    Args:
-      place: The node, or the offsets of its start and end.
-      name, message, state, note, edits, opening: As of a finding.
-    """
+    """Returns a finding at a node, or at the offsets of a start and an end."""
     span = place if isinstance(place, tuple) else self.find_span(place)
     return findings.Finding(
       self.path,

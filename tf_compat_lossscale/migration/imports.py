@@ -50,13 +50,7 @@ def make_module_edit(
 def make_name_edit(
   file: files.File, alias: ast.alias, name: str, bound: str | None = None
 ) -> documents.Edit:
-  """Returns the edit of a name in an import.
-
-  Args:
-    file, alias: The name in the import.
-    name: The new name.
-    bound: The name that the import must bind; None to leave that as it is.
-  """
+  """Returns the edit of an import's name, which must bind `bound`, if any."""
   start, end = file.find_span(alias)
   match = _AS.search(file.document.text, start, end)
   if match is not None:
@@ -73,11 +67,7 @@ def move_names(
 ) -> list[documents.Edit]:
   """Returns the edits that import names of an import by other statements.
 
-  Args:
-    file, node: The import.
-    moved: The names that it loses.
-    lines: The new statements, which follow it; or stand in its place if no name
-      stays.
+  The new statements follow it; or stand in its place if no name stays.
   """
   if len(moved) == len(node.names):
     first = documents.Edit(*file.find_span(node), lines[0])

@@ -126,11 +126,8 @@ def select_rules(
   """Returns the rules whose findings are wanted, in the order of their codes.
 
   The longest word that the code begins with decides, so that LS101 can be
-  selected although LS1 is ignored. Of equal words, `ignore` wins.
-
-  Args:
-    select: Codes and beginnings of codes; empty for all.
-    ignore: The same.
+  selected although LS1 is ignored. Of equal words, `ignore` wins. Nothing in
+  `select` is all.
   """
   if not select and not ignore:
     return list_rules()

@@ -78,11 +78,7 @@ def scan(
 ) -> findings_lib.ScanReport:
   """Finds what has to change in files and folders.
 
-  Args:
-    paths: Files and folders.
-    options: What the user asks for.
-    progress: A function that takes the number of files that are done, about,
-      and that of all files.
+  `progress` gets the number of files that are done, about, and that of all.
 
   Raises:
     ScanError: A path does not exist, or has no Python file.
@@ -96,11 +92,7 @@ def scan_text(
 ) -> findings_lib.ScanReport:
   """Finds what has to change in a program that is not in a file.
 
-  Args:
-    data: The program's bytes.
-    name: The name for its findings. If it ends with ".ipynb", the program is a
-      notebook.
-    options: What the user asks for.
+  If the name for its findings ends with ".ipynb", it is a notebook.
   """
   return _check([(name, data)], options, lambda done, total: None)
 

@@ -43,12 +43,7 @@ _KERAS_LACKS = re.compile(r"\btf\.(contrib\.|estimator)")
 
 
 def find_signs(file: files_lib.File, lacks: Iterable[str]) -> set[str]:
-  """Returns the signs of a file for what its programs need.
-
-  Args:
-    file: The file.
-    lacks: The missing names in it that `tfl.install()` puts back.
-  """
+  """Returns the signs of a file, which lacks names, for what programs need."""
   facts = {fact for fact, sign in _FACTS.items() if sign.search(file.names)}
   if _KERAS_LACKS.search(" ".join(lacks)):
     facts.add("keras")
@@ -75,13 +70,7 @@ def find_needs(
   start: files_lib.File | None,
   nvidia_switch: bool,
 ) -> contexts.Needs:
-  """Returns what a program needs.
-
-  Args:
-    read: The files that may belong to it.
-    start: The file that starts it; None if none of them does.
-    nvidia_switch: Whether NVIDIA's variables are on in all programs.
-  """
+  """Returns what a program needs, of these files; `start` starts it, if any."""
   told = [file.facts for file in read]
   facts = set[str]().union(*(each.signs for each in told))
   done = {

@@ -96,11 +96,7 @@ def _is_script(path: str) -> bool:
 
 
 def read(path: str, data: bytes | None = None) -> documents.Document:
-  """Reads a Python source or a notebook.
-
-  Args:
-    path: The file; "-" is a source or a notebook from standard input.
-    data: The file's bytes; by default, they are read.
+  """Reads a Python source or a notebook; "-" is either, from standard input.
 
   Raises:
     DocumentError: The file cannot be read, or is of another kind.

@@ -164,11 +164,13 @@ class _FirstImport(ImportWatcher):
   A module of this package may import TensorFlow, and the function may need that
   module of this package whole. So TensorFlow is imported before any public
   module of this package that needs it; and before the package keras, if that
-  is to be Keras 2.
+  is to be Keras 2. A quiet watcher drops what the import writes to stderr.
   """
 
-  def __init__(self, name: str, then: Callable[[types.ModuleType], None]):
-    self._name, self._then = name, then
+  def __init__(
+    self, name: str, then: Callable[[types.ModuleType], None], quiet: bool
+  ):
+    self._name, self._then, self._is_quiet = name, then, quiet
 
   def watches(self, name: str) -> bool:
     if name == self._name or self._name != "tensorflow":
@@ -183,35 +185,29 @@ class _FirstImport(ImportWatcher):
       self._then(module)
 
   def replace_module(self, name: str) -> types.ModuleType | None:
-    if name == self._name or self._name in sys.modules:
+    if name == self._name and self._is_quiet:
+      from tf_compat_lossscale._core import stderr
+
+      self._is_quiet = False  # The import asks this watcher again.
+      with stderr.drop():
+        importlib.import_module(name)
+    elif name == self._name or self._name in sys.modules:
       return None
-    importlib.import_module(self._name)
-    importlib.import_module(name)
+    else:
+      importlib.import_module(self._name)
+      importlib.import_module(name)
     # The import system would load what it finds there a second time.
     return sys.modules.pop(name)
 
 
-class QuietImport(ImportWatcher):
-  """A watcher that drops what TensorFlow writes at its next import."""
-
-  def watches(self, name: str) -> bool:
-    return name == "tensorflow"
-
-  def replace_module(self, name: str) -> types.ModuleType | None:
-    from tf_compat_lossscale._core import stderr
-
-    self.stop()
-    with stderr.drop():
-      importlib.import_module(name)
-    return sys.modules.pop(name)
-
-
-def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
+def when_imported(
+  name: str, then: Callable[[types.ModuleType], None], quiet: bool = False
+) -> None:
   """Calls `then` with a module: after its import, or now if it is loaded."""
   if name in sys.modules:
     then(sys.modules[name])
   else:
-    _FirstImport(name, then).start()
+    _FirstImport(name, then, quiet).start()
 
 
 class _ExistingModuleLoader:

@@ -30,12 +30,6 @@ from tf_compat_lossscale.programs import program_files
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import which_tensorflow
 
-# "tf1", "tf2", or "auto" for a program that does not import TensorFlow: then
-# each Python process that the program starts decides for itself. `_site/` reads
-# the variable.
-_MODE = "TF_COMPAT_LOSSSCALE_RUN"
-_OPTIMIZERS = "TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS"  # `_site/` reads it, too.
-_WATCH = "TF_COMPAT_LOSSSCALE_WATCH"  # The folder of `--watch`, for `_site/`.
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 
 # Windows has `os.execve`, too, but there it starts another process and ends
@@ -146,7 +140,7 @@ def run(
     )
   env = _decide_environment(program, options, quiet)
   if watch is not None:
-    env[_WATCH] = os.path.abspath(watch)
+    env[legacy_names.WATCH] = os.path.abspath(watch)
   # A `sitecustomize` may have printed something. Windows has programs without
   # these streams.
   for stream in filter(None, (sys.stdout, sys.stderr)):
@@ -243,7 +237,7 @@ def _decide_environment(
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   env[legacy_names.PACKAGES] = os.pathsep.join(read.packages)
   if choice.decision is None and not any(options):
-    env[_MODE] = "auto"
+    env[legacy_names.MODE] = "auto"
   elif choice.decision is not None and not quiet:
     words = " ".join(program[: 1 + (program[0] == "-m")])
     print(
@@ -261,14 +255,14 @@ def make_environment(choice: Choice) -> dict[str, str]:
     ImportError: The Keras of that choice is not installed.
   """
   env = dict(os.environ)
-  env[_MODE] = f"tf{choice.tensorflow}"
+  env[legacy_names.MODE] = f"tf{choice.tensorflow}"
   path = env.get("PYTHONPATH", "")
   # A program that was itself started by `run` has the folder already.
   if path.partition(os.pathsep)[0] != _SITE:
     env["PYTHONPATH"] = _SITE + (os.pathsep + path if path else "")
-  env.pop(_OPTIMIZERS, None)
+  env.pop(legacy_names.KERAS_OPTIMIZERS, None)
   if choice.optimizers is not None:
-    env[_OPTIMIZERS] = choice.optimizers
+    env[legacy_names.KERAS_OPTIMIZERS] = choice.optimizers
   if choice.keras is not None:
     env.update(which_keras.make_environment(choice.keras))
   return env

@@ -189,13 +189,8 @@ class Absence(NamedTuple):
 def explain(name: str, reason: str = "", tensorflow: int = 0) -> str | None:
   """Returns the error for a name or a module that nothing serves, in a line.
 
-  Args:
-    name: The full name, such as "tensorflow.contrib.gan" or "tensorboard".
-    reason: Why what serves the name cannot be loaded, if that is known.
-    tensorflow: 1 or 2, if that is what `run` has decided on.
-
-  Returns:
-    The line; None if nothing is known about the name.
+  It is None if nothing is known about the full name. The reason is why what
+  serves the name cannot be loaded; `run` has decided on TensorFlow 1 or 2.
   """
   if name in COMPANIONS:
     return f"No module named {name!r}{COMPANIONS[name]}: {_make_command(name)}"

@@ -124,9 +124,6 @@ def try_import(name: str) -> types.ModuleType | None:
 def make_module(name: str) -> types.ModuleType | None:
   """Returns the module that stands for an old one; None if there is none.
 
-  Args:
-    name: The full name, such as "tensorflow.contrib.layers".
-
   Raises:
     ModuleNotFoundError: There is none; the message says what to do.
   """

@@ -107,7 +107,7 @@ def read_program(words: Sequence[str]) -> Program:
   named -= {os.path.abspath(source.path) for source in known}
   named = {path for path in named if _is_own(path, own)}
   others = _read_levels(_read_all(sorted(named), errors), search, own, errors)
-  python_2 = next(filter(sources.may_be_2, errors), "")
+  python_2 = next((x for x in errors if x.endswith(sources.TO_3)), "")
   return Program([*levels, *others], own, error, python_2)
 
 

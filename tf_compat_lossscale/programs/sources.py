@@ -48,7 +48,7 @@ _PYTHON_2 = re.compile(
   "Missing parentheses in call to|multiple exception types|leading zeros in"
   "|inconsistent use of tabs"
 )
-_TO_3 = ": if this is Python 2, run 2to3 first"
+TO_3 = ": if this is Python 2, run 2to3 first"
 
 
 class SourceError(Exception):
@@ -123,13 +123,9 @@ class SourceFile:
   _full: dict[ast.AST, str | None] = dataclasses.field(default_factory=dict)
 
   def resolve(self, node: ast.AST | None) -> str | None:
-    """Returns the full name of an expression in the source.
+    """Returns the full name of an expression in the source, or None.
 
-    Args:
-      node: Such as `tf.train` or `getattr(tf, "train")`, wherever it stands.
-
-    Returns:
-      Such as "tensorflow.train"; None if the expression is no module's name.
+    It is "tensorflow.train" for `tf.train` and for `getattr(tf, "train")`.
     """
     return None if node is None else _resolve(node, self._full.get)
 
@@ -425,9 +421,4 @@ def _explain(path: str, error: Exception) -> SourceError:
 
 def advise(error: str) -> str:
   """Returns an error, with what to do if the code may be Python 2."""
-  return f"{error}{_TO_3}" if _PYTHON_2.search(error) else error
-
-
-def may_be_2(error: str) -> bool:
-  """Returns whether an error is that of a file which may be Python 2."""
-  return error.endswith(_TO_3)
+  return f"{error}{TO_3}" if _PYTHON_2.search(error) else error

@@ -113,12 +113,7 @@ def point_to_scaffold() -> None:
   sys.excepthook = show_more
 
 
-def prepare(
-  real: types.ModuleType,
-  v1: bool,
-  keras_optimizers: Any = None,
-  watch: str | None = None,
-) -> None:
+def prepare(real: types.ModuleType, v1: bool) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
   From then on, NVIDIA's environment variables have their old effect on programs
@@ -129,10 +124,9 @@ def prepare(
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
-    keras_optimizers: The argument of `install`.
-    watch: The folder of `run --watch`, if that was given.
   """
-  install.install(keras_optimizers)
+  optimizers: Any = os.environ.get(legacy_names.KERAS_OPTIMIZERS)
+  install.install(optimizers)
   point_to_scaffold()
   environment = importlib.import_module("tf_compat_lossscale.environment")
   is_quiet = os.environ.get(legacy_names.QUIET) == "1"
@@ -158,7 +152,7 @@ def prepare(
       set_getattr(module, path, 1 if v1 else 2)
   if used.summary not in modules.values():  # It is TensorBoard's.
     set_getattr(used.summary, "summary", 1 if v1 else 2)
-  if watch:
+  if watch := os.environ.get(legacy_names.WATCH):
     watching = importlib.import_module("tf_compat_lossscale.programs.watching")
     watching.SessionWatcher(watch).start()
 

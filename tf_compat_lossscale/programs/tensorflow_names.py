@@ -68,14 +68,10 @@ _KERAS_IN_2 = frozenset(_KERAS_IN_2_NAMES.split())
 
 @functools.lru_cache(1 << 16)
 def find_name(name: str, tensorflow: int) -> str | None:
-  """Returns the part of a name that only one TensorFlow has, or None.
+  """Returns the part of a name that only TensorFlow 1, or 2, has; or None.
 
-  Args:
-    name: A dotted name below `tensorflow`, such as "train.AdamOptimizer.apply".
-    tensorflow: 1 or 2: the TensorFlow that has the name.
-
-  Returns:
-    The shortest such part from the name's start, such as "train.AdamOptimizer".
+  It is the shortest from the start of the dotted name below `tensorflow`:
+  "train.AdamOptimizer" of "train.AdamOptimizer.apply".
   """
   for start in _list_starts(name):
     if tensorflow == 1:
@@ -92,15 +88,10 @@ def find_name(name: str, tensorflow: int) -> str | None:
 
 
 def find_missing_name(name: str, namespace: str) -> str | None:
-  """Returns the part of a name that this TensorFlow lacks, or None.
+  """Returns the part of a name that this TensorFlow lacks, as `find_name` does.
 
-  Args:
-    name: A dotted name below `tensorflow`, such as "train.AdamOptimizer.apply".
-    namespace: The folder of the namespace: "compat/v1" or "compat/v2".
-
-  Returns:
-    The shortest such part from the name's start; None if TensorFlow has the
-    name, or is not installed.
+  The namespace is "compat/v1" or "compat/v2". None also if there is no
+  TensorFlow.
   """
   module = ""
   for start in _list_starts(name):

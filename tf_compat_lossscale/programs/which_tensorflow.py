@@ -126,10 +126,8 @@ def find_signs(
 ) -> Iterator[Sign]:
   """Yields the names in a file that say TensorFlow 1 or 2.
 
-  Args:
-    source: The file.
-    guarded: Whether to yield those behind a question alone. Others do not: code
-      such as `if hasattr(tf, "Session")` works on both.
+  Those behind a question, such as `if hasattr(tf, "Session")`, work on both:
+  with `guarded`, these alone are yielded, else the others.
   """
   assigned = {use.name for use in source.uses if use.form == "store"}
   uses = [

@@ -59,14 +59,8 @@ def keep_on_graph(graph: tf.Graph, owner: Any, default: Callable[[], _T]) -> _T:
   collections are the public place for such things, but `export_meta_graph`
   writes collections.
 
-  Args:
-    graph: The graph that keeps the state.
-    owner: The key, by identity: a program's class may define equality without
-      a hash. The graph drops the state when the owner is collected.
-    default: Creates the state if this graph has none for `owner`.
-
-  Returns:
-    The state.
+  The key is the owner's identity: a program's class may define equality without
+  a hash. The graph drops the state when the owner is collected.
   """
   with _GRAPH_LOCK:
     owners = getattr(graph, _STATE, None)

@@ -35,9 +35,7 @@ def list_variables(optimizer: tf.compat.v1.train.Optimizer) -> list[Any]:
 
   The public method leaves out the variables that a `tf.function` has created on
   several replicas: the threads of the replicas have eager graphs of their own.
-
-  Args:
-    optimizer: An optimizer; a wrapper has the variables of the one inside.
+  A wrapper has the variables of the optimizer inside.
   """
   found = {variable.ref(): variable for variable in optimizer.variables()}
   if tf.executing_eagerly():
@@ -55,10 +53,7 @@ def find_betas(optimizer: Any) -> dict[str, float]:
   """Returns power of an Adam -> its initial value; {} for other optimizers.
 
   A public property would replace `_beta1` and `_beta2`. Without them, powers
-  are not compared with the betas.
-
-  Args:
-    optimizer: An eager optimizer, no wrapper.
+  are not compared with the betas. The optimizer must be eager, and no wrapper.
   """
   found = {}
   for number in (1, 2):

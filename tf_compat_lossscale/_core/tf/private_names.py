@@ -13,12 +13,7 @@ from typing import Any
 
 
 def find_private(module: str, name: str) -> Any:
-  """Returns a name of a private module, or None if a release lacks the name.
-
-  Args:
-    module: The module, relative to `tensorflow.python`.
-    name: A name that the module may define.
-  """
+  """Returns a name of a module below `tensorflow.python`, or None."""
   try:
     return getattr(importlib.import_module(f"tensorflow.python.{module}"), name)
   except (AttributeError, ImportError):

@@ -87,9 +87,6 @@ def convert_on_cpu(log: patching.UndoLog) -> None:
   such a name would replace this function. A session takes the option from its
   ConfigProto. A function takes it from the eager context's at each call, for
   the call names the options; so it does not matter when it was traced.
-
-  Args:
-    log: Takes the changes back.
   """
   base, context = _session.BaseSession, type(_context.context())
   initialize, get_config = base.__init__, context.config.fget

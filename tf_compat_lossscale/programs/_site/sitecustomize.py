@@ -48,9 +48,7 @@ def _start():
 
       if mode == "auto":
         launch.say_undecided()
-      optimizers = os.environ.get("TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS")
-      folder = os.environ.get("TF_COMPAT_LOSSSCALE_WATCH")
-      tensorflow1.prepare(tensorflow, mode == "tf1", optimizers, folder)
+      tensorflow1.prepare(tensorflow, mode == "tf1")
 
     def prepare_library(module):
       # type: (types.ModuleType) -> None
@@ -61,9 +59,8 @@ def _start():
     absl = "absl.flags._argument_parser"
     for name in ("collections", "inspect", "numpy", absl):
       import_hooks.when_imported(name, prepare_library)
-    import_hooks.when_imported("tensorflow", prepare)
-    if os.environ.get("TF_COMPAT_LOSSSCALE_QUIET") == "1":
-      import_hooks.QuietImport().start()
+    is_quiet = os.environ.get("TF_COMPAT_LOSSSCALE_QUIET") == "1"
+    import_hooks.when_imported("tensorflow", prepare, is_quiet)
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401
