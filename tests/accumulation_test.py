@@ -485,11 +485,6 @@ def test_errors(make, message):
 def test_sums_of_variables_that_share_a_name(mode, existing, tmp_path):
   """Checks that an object gets its sum, whatever the order of gradients."""
 
-  def start():
-    heads = [tf.Variable(0.0, name="kernel") for _ in range(2)]
-    opt = accumulated(dynamic(8, 1000), steps=4)()
-    return heads, opt, tf.train.Checkpoint(opt=opt, heads=heads)
-
   def run(program, grads, order):
     heads, opt, _ = program
 
@@ -500,7 +495,7 @@ def test_sums_of_variables_that_share_a_name(mode, existing, tmp_path):
       apply = tf.function(apply, autograph=False)
     apply(list(map(tf.constant, grads)))
 
-  whole, resumed = start(), start()
+  whole, resumed = start_heads(steps=4), start_heads(steps=4)
   for grads in ((1.0, 100.0), (3.0, 320.0)):
     run(whole, grads, (0, 1))
   if existing:
@@ -514,11 +509,11 @@ def test_sums_of_variables_that_share_a_name(mode, existing, tmp_path):
   status.assert_consumed()
 
 
-def start_heads(strategy=None):
-  """Returns two heads of a model, and an optimizer that adds up 2 gradients."""
+def start_heads(strategy=None, steps=2):
+  """Returns two heads of a model, and an optimizer that adds up gradients."""
   with strategy.scope() if strategy else contextlib.nullcontext():
     heads = [tf.Variable(0.0, name="kernel") for _ in range(2)]
-    opt = accumulated(dynamic(8, 1000), steps=2)()
+    opt = accumulated(dynamic(8, 1000), steps=steps)()
     return heads, opt, tf.train.Checkpoint(opt=opt, heads=heads)
 
 

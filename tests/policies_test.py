@@ -90,20 +90,6 @@ def test_random_arguments_follow_the_rule(mode, replicas, seed):
       assert training.read_state() == state._asdict()
 
 
-@pytest.mark.any_release
-def test_the_default_is_the_rule_of_dynamic_loss_scale():
-  gradients = oracle.draw_gradients(random.Random(1), 60)
-  found = []
-  for make in (
-    lambda: tfl.DynamicLossScale(2.0**125, increment_period=2),
-    lambda: policies.GrowthBackoff(2.0**125, growth_interval=2),
-  ):
-    with Training(make, "function") as training:
-      scales = [training.step(each) for each in gradients]
-      found.append((scales, training.read_variables()))
-  assert found[0] == found[1]
-
-
 @settings(max_examples=40, deadline=None)
 @given(
   bounds=st.lists(_scales, min_size=3, max_size=3).map(sorted),

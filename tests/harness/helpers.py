@@ -138,13 +138,6 @@ def two_replicas() -> tf.distribute.Strategy:
   return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"], reduction)
 
 
-def factor_of_replica(bad: tf.Tensor) -> tf.Tensor:
-  """Returns infinity in the first replica if `bad`, and 1 otherwise."""
-  context = tf.distribute.get_replica_context()
-  first = context.replica_id_in_sync_group == 0
-  return tf.where(tf.logical_and(bad, first), float("inf"), 1.0)
-
-
 def variable_names() -> list[str]:
   """Returns the sorted names of the default graph's variables."""
   return sorted(v.op.name for v in tf1.global_variables())

@@ -104,10 +104,14 @@ def test_own_loops_name_the_gradients(kind, mode, caplog):
     variables = [tf.Variable(1.0, name=name) for name in "uvw"]
     opt = keras.LossScaleOptimizer(_KINDS[kind].SGD(0.1), "dynamic")
 
+  def apply(*grads):
+    index = tf.distribute.get_replica_context().replica_id_in_sync_group
+    if int(tf.get_static_value(index)) == 1:  # The first alone has bad ones.
+      grads = [one] * 3
+    opt.apply_gradients(list(zip(grads, variables)))
+
   def step(*factors):
-    grads = [tf.convert_to_tensor(x) for x in factors]
-    pairs = list(zip(grads, variables))
-    strategy.run(lambda: opt.apply_gradients(pairs) and None)
+    strategy.run(apply, [tf.convert_to_tensor(x) for x in factors])
 
   step = step if mode == "eager" else tf.function(step)
   callback = keras.LossScaleCallback(on_stuck="stop", patience=2)
@@ -125,6 +129,8 @@ def test_own_loops_name_the_gradients(kind, mode, caplog):
     stops.append(callback.after_step(opt))
   callback.close()
   assert stops == [False, False, False, True]
+  moved = 0.1 * strategy.num_replicas_in_sync  # By the second step alone.
+  np.testing.assert_allclose([v.numpy() for v in variables], 1 - moved, 1e-6)
   *skips, stuck = lines_of(caplog)
   assert [x[: x.index(";")] for x in skips] == [
     f"Step {i} was skipped" for i in (1, 3, 4)

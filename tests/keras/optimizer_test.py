@@ -119,30 +119,6 @@ def test_graph_rewrite_wraps_keras_optimizers(kind):
     tfl.disable_mixed_precision_graph_rewrite()
 
 
-@kinds
-def test_replicas_skip_together(kind):
-  strategy = helpers.two_replicas()
-  with strategy.scope():
-    w = tf.Variable(1.0)
-    opt = keras.LossScaleOptimizer(
-      _KINDS[kind].SGD(0.25), tfl.DynamicLossScale(8, 100)
-    )
-
-  @tf.function(autograph=False)
-  def step(bad):
-    def replica():
-      factor = helpers.factor_of_replica(bad)
-      take_step(opt, lambda: w * factor, [w])
-
-    strategy.run(replica)
-
-  step(tf.constant(False))
-  after = w.numpy()
-  assert after != 1.0 and float(opt.loss_scale) == 8.0
-  step(tf.constant(True))
-  assert w.numpy() == after and float(opt.loss_scale) == 4.0
-
-
 @pytest.mark.filterwarnings("ignore:.*Gradients do not exist")
 @pytest.mark.parametrize("mode", ["eager", "function"])
 @kinds
