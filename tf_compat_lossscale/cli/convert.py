@@ -59,23 +59,17 @@ def add_arguments(parser: errors.Parser) -> None:
     "take the variable HERE of DST from the variable THERE of SRC, or all of "
     "scope HERE/ from scope THERE/, also --map=HERE/= and --map==THERE/;",
   )
-  parser.add_argument(
+  parser.add_flag(
     "--same-order",
-    action="store_true",
-    help="say that both programs make their optimizers in one order, and that "
+    "say that both programs make their optimizers in one order, and that "
     "all that has the name of a loss scale is one; this decides, too",
   )
-  parser.add_argument(
+  parser.add_flag(
     "--masters",
-    action="store_true",
-    help="write float32 masters in the place of float16 weights (for weights, "
+    "write float32 masters in the place of float16 weights (for weights, "
     "npz and safetensors, as are the next three)",
   )
-  parser.add_argument(
-    "--averages",
-    action="store_true",
-    help="write moving averages in the place of weights",
-  )
+  parser.add_flag("--averages", "write moving averages in the place of weights")
   for name, verb in (("include", "write only"), ("exclude", "leave out")):
     parser.add_argument(
       f"--{name}",
@@ -85,14 +79,11 @@ def add_arguments(parser: errors.Parser) -> None:
       help=f"{verb} tensors whose whole names match a pattern of a shell, such "
       "as 'bert/encoder/*', in quotes; may be given several times",
     )
-  parser.add_argument(
+  parser.add_flag(
     "--dry-run",
-    action="store_true",
-    help="write nothing; list what would be written and dropped, with bytes",
+    "write nothing; list what would be written and dropped, with bytes",
   )
-  parser.add_argument(
-    "--overwrite", action="store_true", help="replace DST if it exists"
-  )
+  parser.add_flag("--overwrite", "replace DST if it exists")
 
 
 def add_map(parser: errors.Parser, what: str) -> None:

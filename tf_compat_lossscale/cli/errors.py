@@ -39,6 +39,10 @@ class Parser(argparse.ArgumentParser):
   def __init__(self, **kwargs: Any):
     super().__init__(formatter_class=_Formatter, **kwargs)
 
+  def add_flag(self, name: str, help: str) -> None:
+    """Adds an option without a value."""
+    self.add_argument(name, action="store_true", help=help)
+
   def error(self, message: str) -> NoReturn:
     self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 

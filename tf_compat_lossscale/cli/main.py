@@ -178,11 +178,7 @@ def _make_parsers() -> tuple[errors.Parser, dict[str, errors.Parser]]:
     version=f"tf_compat_lossscale {__version__}",
     help="print this package's version; the command `version` prints more",
   )
-  parser.add_argument(
-    "--traceback",
-    action="store_true",
-    help="show Python's traceback of an error",
-  )
+  parser.add_flag("--traceback", "show Python's traceback of an error")
   commands = parser.add_subparsers(dest="command", metavar="COMMAND")
   subparsers = {}
   for name in _COMMANDS:

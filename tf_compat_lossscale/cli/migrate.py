@@ -36,22 +36,16 @@ def add_arguments(parser: errors.Parser) -> None:
     "With the PATH -, the edited source is printed."
   )
   selection.add_arguments(parser)
-  parser.add_argument(
-    "--diff", action="store_true", help="show the edits as a diff (the default)"
-  )
-  parser.add_argument(
+  parser.add_flag("--diff", "show the edits as a diff (the default)")
+  parser.add_flag(
     "--check",
-    action="store_true",
-    help="name each file that would change, and exit with 1 if there is one; "
+    "name each file that would change, and exit with 1 if there is one; "
     "with --diff, show the edits, too",
   )
-  parser.add_argument(
-    "--write", action="store_true", help="edit the files and show no diff"
-  )
-  parser.add_argument(
+  parser.add_flag("--write", "edit the files and show no diff")
+  parser.add_flag(
     "--offered",
-    action="store_true",
-    help="make the edits that `scan` calls offered, too; read them afterwards",
+    "make the edits that `scan` calls offered, too; read them afterwards",
   )
 
 

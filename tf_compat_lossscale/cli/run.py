@@ -52,21 +52,17 @@ def add_arguments(parser: errors.Parser) -> None:
     help="write the loss scales of the program's sessions to DIR, "
     "for `tf-lossscale doctor DIR`, `plot DIR` and TensorBoard",
   )
-  parser.add_argument(
+  parser.add_flag(
     "--float16-on-cpu",
-    action="store_true",
-    help="compute on CPUs in float16, too, if the graph rewrite is on: slow, "
+    "compute on CPUs in float16, too, if the graph rewrite is on: slow, "
     "but overflows and loss scales are real; a line says what was converted",
   )
-  parser.add_argument(
+  parser.add_flag(
     "--explain",
-    action="store_true",
-    help="print the choice, the names that decided with their lines, and what "
+    "print the choice, the names that decided with their lines, and what "
     "is missing; run nothing",
   )
-  parser.add_argument(
-    "--quiet", action="store_true", help="do not print what was decided"
-  )
+  parser.add_flag("--quiet", "do not print what was decided")
 
 
 def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -60,10 +60,9 @@ def add_arguments(parser: errors.Parser) -> None:
       const=release,
       help=f"the files mean TensorFlow {release}, whatever they say",
     )
-  parser.add_argument(
+  parser.add_flag(
     "--nvidia-switch",
-    action="store_true",
-    help="the programs start with TF_ENABLE_AUTO_MIXED_PRECISION=1, whatever "
+    "the programs start with TF_ENABLE_AUTO_MIXED_PRECISION=1, whatever "
     "sets it: each must call tfl.honor_environment()",
   )
   parser.add_argument(
@@ -84,9 +83,7 @@ def add_arguments(parser: errors.Parser) -> None:
     metavar="FILE",
     help="write the report that `scan` prints into FILE",
   )
-  parser.add_argument(
-    "--list", action="store_true", help="list the codes, and do nothing else"
-  )
+  parser.add_flag("--list", "list the codes, and do nothing else")
 
 
 def _parse_report_file(path: str) -> str:
