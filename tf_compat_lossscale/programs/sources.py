@@ -271,7 +271,7 @@ def _collect(source: SourceFile) -> None:
             found.append((node, node, []))
         elif kind in _BINDING:
           _bind(source, scope, node)
-        nodes += ast.iter_child_nodes(node)
+        nodes += _list_children(node)
     _collect_expressions(source, scope, found)
   source.uses += [
     Use(node.value, node, "text")
@@ -281,6 +281,18 @@ def _collect(source: SourceFile) -> None:
   place = operator.attrgetter("node.lineno", "node.col_offset")
   source.uses.sort(key=place)
   source.unknown.sort(key=operator.attrgetter("lineno", "col_offset"))
+
+
+def _list_children(node: ast.AST) -> list[ast.AST]:
+  """Returns what `ast.iter_child_nodes` yields, in less time."""
+  found: list[ast.AST] = []
+  for name in node._fields:
+    value = getattr(node, name, None)
+    if isinstance(value, list):
+      found += [each for each in value if isinstance(each, ast.AST)]
+    elif isinstance(value, ast.AST):
+      found.append(value)
+  return found
 
 
 def _bind(

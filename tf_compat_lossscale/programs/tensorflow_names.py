@@ -64,6 +64,8 @@ _KERAS_IN_2_NAMES = """
   optimizers
 """
 _KERAS_IN_2 = frozenset(_KERAS_IN_2_NAMES.split())
+# What a module has in it that makes its names when they are asked for.
+_MAKING_NAMES = ("\n__getattr__", "\ndef __getattr__", "globals()")
 
 
 @functools.lru_cache(1 << 16)
@@ -146,7 +148,7 @@ def may_have(module: str, name: str) -> bool:
       return True
     text = _read(str(spec.origin))
     has_word = name in text and re.search(rf"\b{re.escape(name)}\b", text)
-    if has_word or re.search(r"\n(def )?__getattr__\b|\bglobals\(\)", text):
+    if has_word or any(each in text for each in _MAKING_NAMES):
       return True
     stars = set(re.findall(r"\nfrom (\S+) import \*", text))
     modules += stars.difference(modules)
