@@ -19,16 +19,19 @@ def on_page_context(context: Any, page: Any, config: Any, **_: Any) -> None:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-  """Marks the words of code that could break, which site.css keeps whole."""
+  """Marks words of code that have signs in them, which site.css keeps whole."""
   code = re.compile("(?<=<code>).*?(?=</code>)", re.DOTALL)
   word = r"[^\s<>]*[-./=(:]\w[^\s<>]*(?=[^<>]*(?:<|$))"  # In no tag.
   return code.sub(lambda match: re.sub(word, _mark_word, match[0]), html)
 
 
 def _mark_word(match: re.Match[str]) -> str:
-  """Returns a marked word, with places where a long one may break."""
-  word = re.sub(r"(?<=\w)[./(=:]+(?=\w)", r"\g<0><wbr>", match[0])
-  return f'<span class="word">{word}</span>'
+  """Returns a marked word; one that may be longer than a line can break."""
+  is_long = len(match[0]) >= 40
+  signs = r"(?<=\w)[./(=:]+(?=\w)" if is_long else r"(?<=\w)[./(:]+(?=[^\W\d])"
+  word = re.sub(signs, r"\g<0><wbr>", match[0])
+  kind = "option" if word[0] == "-" else "word"
+  return word if is_long else f'<span class="{kind}">{word}</span>'
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

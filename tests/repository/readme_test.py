@@ -53,6 +53,15 @@ def test_python_blocks_run(code, tmp_path):
 
 
 @pytest.mark.any_release
+@pytest.mark.parametrize("language", ["python", "py", "sh", "starlark"])
+def test_lines_of_blocks_fit_a_column(language):
+  for path in (_README, *_PAGES):
+    for code in blocks_of(path, language):
+      wide = [line for line in code.splitlines() if len(line) > 80]
+      assert not wide, path.name
+
+
+@pytest.mark.any_release
 def test_the_two_commands_come_first():
   first, *_ = blocks_of(_README, "sh")
   assert re.findall("^make [a-z]+", first, re.M) == ["make demo", "make test"]
