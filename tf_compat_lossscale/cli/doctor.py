@@ -8,11 +8,13 @@ from collections.abc import Callable
 import itertools
 import json
 import math
+import sys
 from typing import Any
 from typing import TypeAlias
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import scalars
+from tf_compat_lossscale.cli import terminal
 
 SUMMARY = "say what is wrong with the loss scale of a run"
 
@@ -74,14 +76,15 @@ def execute(arguments: argparse.Namespace) -> int:
     }
     print(json.dumps(result, indent=2))
   else:
-    print(
+    printer = terminal.Printer(sys.stdout)
+    for line in (
       f"{log.name}: {sentence}",
       f"Steps {first} to {end}, {words}{count} of them skipped ({share:.2%}). "
       "The loss scale was {:g} to {:g}, and is {:g}.".format(*scales),
       *(f"Try: {x}" for x in advice),
       *log.notes,
-      sep="\n",
-    )
+    ):
+      printer.print(line)
   return 0 if is_healthy else 1
 
 
