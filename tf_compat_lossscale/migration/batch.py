@@ -23,6 +23,7 @@ from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration import start_needs
 from tf_compat_lossscale.migration.rewrites import absent_names
 from tf_compat_lossscale.migration.rewrites import old_installs
+from tf_compat_lossscale.migration.rewrites import tensorflow_2_behavior
 from tf_compat_lossscale.programs import which_tensorflow
 
 # What is asked of a file whose syntax tree is no longer in memory.
@@ -187,6 +188,7 @@ def learn(file: files_lib.File) -> None:
     restorable,
     tuple(absent_names.list_packages(file, absences)),
     switch,
+    tensorflow_2_behavior.make_finding(file),
   )
 
 

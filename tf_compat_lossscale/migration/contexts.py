@@ -8,6 +8,8 @@ from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
 
+from tf_compat_lossscale.migration import findings
+
 # The first name that needs a package, its place, the command that installs the
 # package, and a note.
 Package: TypeAlias = tuple[str, Any, str, str]
@@ -72,6 +74,7 @@ class Facts(NamedTuple):
       each with the offsets of its first use.
     packages: The missing packages that it names.
     switch: Where it turns NVIDIA's variables on; "" if it does not.
+    disabling: The finding if it has to turn TensorFlow 2's behavior off.
   """
 
   alone: Meaning
@@ -81,6 +84,7 @@ class Facts(NamedTuple):
   restorable: Mapping[str, tuple[int, int]]
   packages: tuple[Package, ...]
   switch: str
+  disabling: findings.Finding
 
 
 class Context(NamedTuple):

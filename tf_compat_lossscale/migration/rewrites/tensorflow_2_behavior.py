@@ -42,8 +42,14 @@ _CALL = "disable_v2_behavior()"
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first import of TensorFlow, or the file's first statement."""
   needs = file.context.needs
-  if needs is None or not needs.disables or _CALL in file.document.text:
-    return
+  if needs and needs.disables and _CALL not in file.document.text:
+    found = file.facts.disabling
+    note = "" if found.opening else file.context.decision.reason
+    yield found._replace(note=note)
+
+
+def make_finding(file: files.File) -> findings.Finding:
+  """Returns the finding of a file that has to make the call, but for a note."""
   for statement in file.statements:
     bound = imports.find_bound_name(statement)
     if bound is not None:
@@ -53,14 +59,12 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       if is_module_too and imports.is_alone(file, statement):
         # The program that imports this file may have turned eager mode on.
         lines = ['if __name__ == "__main__":', f"  {call}"]
-      yield file.make(
+      return file.make(
         statement,
         ast.unparse(statement),
         f"{call} after it",
-        note=file.context.decision.reason,
         edits=imports.insert_after(file, statement, lines),
       )
-      return
     if not file.context.own_modules.isdisjoint(files.list_modules(statement)):
       break  # A module of the program's own may build a graph.
   taken = re.search(r"\btf\b", file.document.text) and not re.search(
@@ -68,7 +72,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   )
   name = "tensorflow_v1" if taken else "tf"
   lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
-  yield file.make(
+  return file.make(
     file.start,
     "the start of the program",
     "; ".join(lines),
