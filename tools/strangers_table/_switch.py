@@ -13,6 +13,4 @@ SWITCH: dict[str, Any] = {
 }
 REMARK = "`TF_ENABLE_AUTO_MIXED_PRECISION=1`"
 # Of a program that computes its gradients itself.
-BYPASS = (
-  "warns rightly: it calls `tf.gradients`, so that its loss is not scaled"
-)
+UNSCALED = f"{REMARK}; it calls `tf.gradients`, so that its loss is not scaled"

@@ -14,7 +14,7 @@ def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
   """Makes Python 3 of the program, and writes users and what they bought."""
   _python_2.convert(repo / "din")
   random.seed(1)
-  users, things = 40, 30
+  users, things = 40, 100
 
   def draw() -> list[int]:
     return random.choices(range(things), k=random.randint(2, 6))
@@ -46,6 +46,5 @@ PROGRAM = Program(
   environment=_switch.SWITCH["environment"],
   migrate=_switch.SWITCH["migrate"],
   scale="the program begins anew in each run",
-  bypass=_switch.BYPASS,
-  remark=f"{_switch.REMARK}; {_python_2.REMARK}",
+  remark=f"{_switch.UNSCALED}; {_python_2.REMARK}",
 )

@@ -2,6 +2,7 @@
 """MLPerf's copies of the official ResNet and Transformer of TensorFlow 1."""
 
 import pathlib
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -11,24 +12,26 @@ from strangers_table import Program
 
 _RESNET = "image_classification/tensorflow"
 _TRANSFORMER = "translation/tensorflow/transformer"
-# The program has two sizes of its model, in its source.
-_START = """
-import runpy, sys
-from model import model_params
-
-for name, value in dict(
-    batch_size=64, max_length=16, vocab_size=200, hidden_size=16,
-    num_hidden_layers=1, num_heads=2, filter_size=32,
-    learning_rate_warmup_steps=10).items():
-  setattr(model_params.TransformerBaseParams, name, value)
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
+# The program has the sizes of its model in its source.
+_SIZES = {
+  "batch_size": 64,
+  "filter_size": 32,
+  "hidden_size": 16,
+  "learning_rate_warmup_steps": 10,
+  "max_length": 16,
+  "num_heads": 2,
+  "num_hidden_layers": 1,
+  "vocab_size": 200,
+}
 
 
 def _write_sentences(repo: pathlib.Path, work: pathlib.Path) -> None:
-  """Writes a program that sets sizes, and random sentences."""
-  (repo / _TRANSFORMER / "start.py").write_text(_START)
+  """Makes the base model tiny, and writes random sentences."""
+  path = repo / _TRANSFORMER / "model" / "model_params.py"
+  base, big, rest = path.read_text().partition("class TransformerBigParams")
+  for name, value in _SIZES.items():
+    base = re.sub(rf"^  {name} = \S+", f"  {name} = {value}", base, flags=re.M)
+  path.write_text(base + big + rest)
   random = np.random.RandomState(1)
   for part in ("train", "dev"):
     path = str(work / f"noise-encoded-{part}-00000")
@@ -62,14 +65,6 @@ def _train_resnet(steps: int) -> tuple[str, ...]:
   )
 
 
-def _train_transformer(steps: int) -> tuple[str, ...]:
-  return (
-    *("start.py", "transformer_main.py", "--data_dir={work}", "--params=base"),
-    *("--model_dir={work}/model", f"--train_steps={steps}"),
-    *(f"--steps_between_eval={steps}", "--random_seed=1"),
-  )
-
-
 PROGRAMS = (
   _make(
     "resnet",
@@ -87,7 +82,12 @@ PROGRAMS = (
     title=f"{_TRANSFORMER}/transformer_main.py",
     folder=_TRANSFORMER,
     prepare=_write_sentences,
-    start=(_train_transformer(10),),
+    start=(
+      (
+        *("transformer_main.py", "--data_dir={work}", "--params=base"),
+        *("--model_dir={work}/model", "--train_epochs=1", "--random_seed=1"),
+      ),
+    ),
     remark=f"the official Transformer, {_switch.REMARK}",
   ),
 )

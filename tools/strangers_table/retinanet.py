@@ -10,7 +10,10 @@ from strangers_table import _switch
 from strangers_table import Program
 
 _FOLDER = "models/official/retinanet"
-_SIZES = "image_size=128,resnet_depth=18,num_classes=4,use_bfloat16=false"
+_SIZES = (
+  "image_size=64,max_level=5,num_scales=1,resnet_depth=18,num_classes=4,"
+  "use_bfloat16=false"
+)
 
 
 def _train(steps: int) -> tuple[str, ...]:
@@ -29,7 +32,7 @@ def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
   random = np.random.RandomState(1)
   with tf.io.TFRecordWriter(str(work / "train-00000")) as writer:
     for i in range(8):
-      image = random.randint(0, 256, [128, 128, 3]).astype(np.uint8)
+      image = random.randint(0, 256, [64, 64, 3]).astype(np.uint8)
       features = tf.train.Features()
       feature = features.feature
       encoded = tf.io.encode_jpeg(image).numpy()
@@ -39,7 +42,7 @@ def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
       box.int64_list.value.append(1 + i % 3)
       for name, value in (
         *(("bbox/xmin", 0.2), ("bbox/xmax", 0.6), ("bbox/ymin", 0.2)),
-        *(("bbox/ymax", 0.6), ("area", 1600.0)),
+        *(("bbox/ymax", 0.6), ("area", 400.0)),
       ):
         feature[f"image/object/{name}"].float_list.value.append(value)
       feature["image/object/is_crowd"].int64_list.value.append(0)

@@ -31,6 +31,7 @@ def start(G_args, D_args, sched_args, grid_args, **kwargs):
   G_args.update(fused_modconv=False, latent_size=16, dlatent_size=16)
   sched_args.update(minibatch_size_base=4)
   grid_args.update(size="1080p")
+  kwargs["tf_config"]["allow_soft_placement"] = True
   if made:
     kwargs.update(resume_pkl=made[-1])
   submit(G_args=G_args, D_args=D_args, sched_args=sched_args,

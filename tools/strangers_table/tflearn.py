@@ -39,6 +39,5 @@ PROGRAM = Program(
   checkpoint="{work}/model.tfl",
   prepare=prepare,
   **_switch.SWITCH,
-  bypass=_switch.BYPASS,
-  remark=f"{_switch.REMARK}; noise in place of MNIST",
+  remark=f"{_switch.UNSCALED}; noise in place of MNIST",
 )
