@@ -268,6 +268,16 @@ _PORTED = (
     ),
     pytest.param(
       {
+        "main": f"{_TF}import lib\n{_MAIN}",
+        "lib/__init__": _TF,
+        "lib/train": f"{_KERAS}{_MAIN}",
+      },
+      [("main", "use_keras_2()"), ("lib/__init__", "use_keras_2()")],
+      [],
+      id="who imports a package that chooses, before it",
+    ),
+    pytest.param(
+      {
         "a/main": _MAIN_TF,
         "a/model": _KERAS,
         "b/main": _MAIN_TF,

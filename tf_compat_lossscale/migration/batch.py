@@ -123,9 +123,10 @@ class Batch:
     """Tells the files what the programs need."""
     starts: dict[str, list[str]] = {}
     needs: dict[str, contexts.Needs] = {}
+    earlier = {path: self._find_earlier(path) for path in reaches}
     for path, reach in reaches.items():
       found = self._find_needs(reach, self.files[path])
-      for each in self._find_earlier(path):
+      for each in earlier[path]:
         known = needs.get(each, found)  # Of another program in the package.
         disables = known.disables and found.disables
         needs[each] = contexts.Needs._make(
@@ -134,6 +135,13 @@ class Batch:
       needs[path] = found
       for each in reach:
         starts.setdefault(each, []).append(path)
+    # What a file of a package chooses, a program that imports it chooses first.
+    firsts = {x for found in earlier.values() for x in found}
+    firsts = {path for path in firsts if needs[path].keras_2}
+    for path, reach in reaches.items():
+      if not (needs[path].uses_keras_2 or firsts.isdisjoint(reach)):
+        for each in (path, *earlier[path]):
+          needs[each] = needs[each]._replace(keras_2=True, uses_keras_2=True)
     restored = {name for found in needs.values() for name in found.restored}
     for path, file in self.files.items():
       file.context = file.context._replace(

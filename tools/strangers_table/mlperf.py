@@ -26,12 +26,18 @@ _SIZES = {
 
 
 def _write_sentences(repo: pathlib.Path, work: pathlib.Path) -> None:
-  """Makes the base model tiny, and writes random sentences."""
+  """Makes the base model tiny, and writes random sentences.
+
+  The program is for TensorFlow 1.9: 1.15 takes lists by the name `values`.
+  """
   path = repo / _TRANSFORMER / "model" / "model_params.py"
   base, big, rest = path.read_text().partition("class TransformerBigParams")
   for name, value in _SIZES.items():
     base = re.sub(rf"^  {name} = \S+", f"  {name} = {value}", base, flags=re.M)
   path.write_text(base + big + rest)
+  path = repo / _TRANSFORMER / "utils" / "metrics.py"
+  scope = re.compile(r'name_scope\(("\w+"), \[')
+  path.write_text(scope.sub(r"name_scope(\1, values=[", path.read_text()))
   random = np.random.RandomState(1)
   for part in ("train", "dev"):
     path = str(work / f"noise-encoded-{part}-00000")
@@ -88,6 +94,7 @@ PROGRAMS = (
         *("--model_dir={work}/model", "--train_epochs=1", "--random_seed=1"),
       ),
     ),
-    remark=f"the official Transformer, {_switch.REMARK}",
+    remark=f"the official Transformer, {_switch.REMARK}; it is for TensorFlow "
+    "1.9: two arguments are given by name, as 1.15 asks",
   ),
 )
