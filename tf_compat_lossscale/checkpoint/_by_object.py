@@ -30,13 +30,13 @@ from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale.checkpoint import _objects as _objects
-from tf_compat_lossscale.checkpoint import _places
+from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint._places import make_place
-from tf_compat_lossscale.checkpoint._places import Place
-from tf_compat_lossscale.checkpoint._places import Source
-from tf_compat_lossscale.checkpoint._places import Wishes
 from tf_compat_lossscale.checkpoint._report import Report
+from tf_compat_lossscale.checkpoint._targets import make_target
+from tf_compat_lossscale.checkpoint._targets import Source
+from tf_compat_lossscale.checkpoint._targets import Target
+from tf_compat_lossscale.checkpoint._targets import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import MOST
@@ -80,7 +80,7 @@ def _lay_out(
   """Returns what is in an object of the program, or in a node; or in None.
 
   `is_inside` says whether a child may be the optimizer inside a wrapper, and
-  `like` is the object of the program at this place.
+  `like` is the object of the program at this target.
   """
   found = _Layout({}, [], [])
   is_optimizer = _objects.is_optimizer(like)
@@ -162,8 +162,8 @@ class _Walk:
   """A walk through a program's objects beside the graph of a checkpoint.
 
   Attributes:
-    places: The places by `id` of the variable. They are called by the paths in
-      the objects; `why` says why they may start anew.
+    targets: The targets by `id` of the variable. They are called by the paths
+      in the objects; `why` says why they may start anew.
     nodes: The numbers of the nodes for each variable, by `id`.
     owners: The optimizers by `id`.
     unbuilt: The paths of Keras's layers that have yet to make variables which
@@ -172,51 +172,32 @@ class _Walk:
       counts steps.
   """
 
-  def __init__(self, graph: ObjectGraph, objects: Any) -> None:
-    self._graph = graph
-    self.places: dict[int, Place] = {}
+  def __init__(self, graph: ObjectGraph, attached: Mapping[str, Any]) -> None:
+    self._graph, self._attached = graph, attached
+    self.targets: dict[int, Target] = {}
     self.nodes: dict[int, set[int]] = {}
     self.owners: dict[int, _Owner] = {}
     self.unbuilt: list[str] = []
     self.rules: list[tuple[Any, int]] = []
-    root, self._attached = _objects.find_root(objects)
-    # Keras's second lists of variables come last: their numbers decide about
-    # nothing that attributes name on both sides.
-    queue = collections.deque([_Step(root, 0)])
-    later: collections.deque[_Step] = collections.deque()
-    # With the objects, so that no `id` is used again.
-    self._seen: dict[Any, Any] = {}
-    while queue or later:
-      step = (queue or later).popleft()
-      key = id(step.item), step.number
-      if key in self._seen or step.path == "save_counter":
-        continue
-      self._seen[key] = step.item
-      if _objects.is_variable(step.item):
-        self._add(step)
-        continue
-      for new in self._list_steps(step):
-        (later if new.is_again else queue).append(new)
-    self._add_slots()
 
-  def _add(self, step: _Step) -> None:
+  def add(self, step: _Step) -> None:
     """Adds a variable, or another path of one."""
-    number, place = step.number, self.places.get(id(step.item))
-    if place is None:
-      place = self.places[id(step.item)] = make_place(step.path, step.item)
-    elif step.is_again and (place.keys or number in self._graph.named):
+    number, target = step.number, self.targets.get(id(step.item))
+    if target is None:
+      target = self.targets[id(step.item)] = make_target(step.path, step.item)
+    elif step.is_again and (target.keys or number in self._graph.named):
       return
     key = self._graph.get_key(number)
     if number is not None:
       self.nodes.setdefault(id(step.item), set()).add(number)
     if key is None:
-      place.why = place.why or step.excuse
+      target.why = target.why or step.excuse
       return
-    if not place.keys:
-      place.name = step.path
-    place.keys.setdefault(key, step.proof)
+    if not target.keys:
+      target.name = step.path
+    target.keys.setdefault(key, step.proof)
 
-  def _list_steps(self, step: _Step) -> Iterator[_Step]:
+  def list_steps(self, step: _Step) -> Iterator[_Step]:
     """Yields what is in an object, each with the node for it."""
     item, number = step.item, step.number
     here = _lay_out(item, _objects.list_children, _objects.is_optimizer, item)
@@ -255,9 +236,9 @@ class _Walk:
       proof = other_layout if way != other_way else ""
       excuse = ""
       if meaning.startswith(_SCALE) and number is not None:
-        proof = _places.OTHER_API if way != other_way else ""
-        excuse = _places.NO_SCALE if is_optimizer else ""
-        excuse = _places.NO_COUNT if has_scale else excuse
+        proof = _targets.OTHER_API if way != other_way else ""
+        excuse = _targets.NO_SCALE if is_optimizer else ""
+        excuse = _targets.NO_COUNT if has_scale else excuse
       yield _Step(
         child,
         node,
@@ -267,30 +248,54 @@ class _Walk:
         step.is_again or meaning == object_graph.AGAIN,
       )
 
-  def _add_slots(self) -> None:
-    weights = list(self.places.values())
+  def add_slots(self) -> None:
+    weights = list(self.targets.values())
     for owner in self.owners.values():
       listed = owner.optimizer.get_slot_names() if owner.has_slots else []
       for name in listed:
         for weight in weights:
           variable = weight.variables[0]
           slot = _objects.get_slot(owner.optimizer, variable, name)
-          if slot is None or id(slot) in self.places:
+          if slot is None or id(slot) in self.targets:
             continue
           path = f"{weight.name}{_objects.SLOT}{owner.path}/{name}"
-          place = make_place(path, slot)
-          self.places[id(slot)] = place
+          target = make_target(path, slot)
+          self.targets[id(slot)] = target
           for number, proof in owner.numbers.items():
             for node in self.nodes.get(id(variable), ()):
               to = self._graph.slots.get((number, node, name))
               key = self._graph.get_key(to)
               if key is not None:
                 proofs = filter(None, [proof, *weight.keys.values()])
-                place.keys.setdefault(key, next(proofs, ""))
+                target.keys.setdefault(key, next(proofs, ""))
+
+
+def _walk(graph: ObjectGraph, objects: Any) -> _Walk:
+  """Visits all objects, each with each node for it."""
+  root, attached = _objects.find_root(objects)
+  walk = _Walk(graph, attached)
+  # Keras's second lists of variables come last: their numbers decide about
+  # nothing that attributes name on both sides.
+  queue = collections.deque([_Step(root, 0)])
+  later: collections.deque[_Step] = collections.deque()
+  seen: dict[Any, Any] = {}  # With the objects, so that no `id` is used again.
+  while queue or later:
+    step = (queue or later).popleft()
+    key = id(step.item), step.number
+    if key in seen or step.path == "save_counter":
+      continue
+    seen[key] = step.item
+    if _objects.is_variable(step.item):
+      walk.add(step)
+      continue
+    for new in walk.list_steps(step):
+      (later if new.is_again else queue).append(new)
+  walk.add_slots()
+  return walk
 
 
 class _ObjectRestore:
-  """A restore by object: a walk, then a decision about each place."""
+  """A restore by object: a walk, then a decision about each target."""
 
   def __init__(
     self, session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
@@ -300,7 +305,7 @@ class _ObjectRestore:
     self._graph = checkpoint.objects
     items = _objects.walk(objects)
     self._initial = {} if session else _objects.find_initial_values(items)
-    self._walk = _Walk(self._graph, objects)
+    self._walk = _walk(self._graph, objects)
     self._problems: list[str] = []
 
   def run(self) -> Report:
@@ -315,9 +320,9 @@ class _ObjectRestore:
         for path in unbuilt
       ]
     used: dict[str, str] = {}
-    listed = list(self._walk.places.values())
-    for place in listed:
-      self._decide(place, used)
+    listed = list(self._walk.targets.values())
+    for target in listed:
+      self._decide(target, used)
     prefix = self._checkpoint.prefix
     if self._problems:
       raise CheckpointError(
@@ -331,9 +336,9 @@ class _ObjectRestore:
         "tf.train.Checkpoint had for them, "
         + ", ".join(list(self._graph.children[0])[:MOST])
       )
-    _places.check_powers(self._checkpoint, listed, None)
+    _targets.check_powers(self._checkpoint, listed, None)
     keys = self._checkpoint.specs
-    return _places.fill(
+    return _targets.fill(
       self._session,
       self._checkpoint,
       listed,
@@ -378,8 +383,8 @@ class _ObjectRestore:
     betas = optimizers.find_betas(optimizer) if is_v1 else {}
     for name in betas:
       child = _objects.list_children(optimizer).get(name)
-      if id(child) in self._walk.places:
-        self._walk.places[id(child)].beta = betas[name]
+      if id(child) in self._walk.targets:
+        self._walk.targets[id(child)].beta = betas[name]
     if not roles and not other:
       return False  # To ask a legacy optimizer would make variables.
     if is_v1:
@@ -391,24 +396,24 @@ class _ObjectRestore:
     """Returns whether the checkpoint has slots of weights that it lacks."""
     walk, names = self._walk, optimizer.get_slot_names()
     return any(
-      _objects.get_slot(optimizer, place.variables[0], name) is None
-      for place in walk.places.values()
-      for node in walk.nodes.get(id(place.variables[0]), ())
+      _objects.get_slot(optimizer, target.variables[0], name) is None
+      for target in walk.targets.values()
+      for node in walk.nodes.get(id(target.variables[0]), ())
       for name in names
       if any((number, node, name) in self._graph.slots for number in nodes)
     )
 
-  def _decide(self, place: Place, used: dict[str, str]) -> None:
+  def _decide(self, target: Target, used: dict[str, str]) -> None:
     """Decides which value a variable gets, or notes a problem."""
-    path = place.name
-    if not place.keys:
-      self._decide_missing(place)
+    path = target.name
+    if not target.keys:
+      self._decide_missing(target)
       return
-    ((key, proof), *others) = place.keys.items()
+    ((key, proof), *others) = target.keys.items()
     if others:
       self._problems.append(
         f"{path} is one variable here, but several in it "
-        f"({', '.join(place.keys)}): restore objects that have it by one of "
+        f"({', '.join(target.keys)}): restore objects that have it by one of "
         "these paths alone"
       )
     elif used.setdefault(key, path) != path:
@@ -418,22 +423,22 @@ class _ObjectRestore:
       )
     else:
       source = Source(key, self._checkpoint.specs[key])
-      problem = place.take(source, proof, self._wishes.cast)
+      problem = target.take(source, proof, self._wishes.cast)
       self._problems += [problem] if problem else []
 
-  def _decide_missing(self, place: Place) -> None:
+  def _decide_missing(self, target: Target) -> None:
     """Decides about a variable that the checkpoint does not have."""
-    excuse, variable = place.why, place.variables[0]
-    place.why = excuse or _places.NOT_THERE
-    place.initial = self._initial.get(id(variable))
-    is_known = self._session is not None or place.initial is not None
+    excuse, variable = target.why, target.variables[0]
+    target.why = excuse or _targets.NOT_THERE
+    target.initial = self._initial.get(id(variable))
+    is_known = self._session is not None or target.initial is not None
     if self._wishes.missing == "initialize" or (excuse and is_known):
       return
     known = [key.split(_ATTRIBUTES)[0] for key in self._checkpoint.specs]
     is_shown = len(self._problems) < MOST
-    hint = _places.suggest(place.name, known) if is_shown else ""
+    hint = _targets.suggest(target.name, known) if is_shown else ""
     self._problems.append(
-      f"{place.name} ({variable.name}){hint} is not in it; "
+      f"{target.name} ({variable.name}){hint} is not in it; "
       "missing='initialize' initializes the variable"
     )
 

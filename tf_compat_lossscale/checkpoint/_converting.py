@@ -10,30 +10,57 @@ import dataclasses
 import os
 import typing
 from typing import Any
+from typing import NamedTuple
 from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale.checkpoint import _renaming
 from tf_compat_lossscale.checkpoint import _weights
 from tf_compat_lossscale.checkpoint import _writing
+from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint._places import Source
 from tf_compat_lossscale.checkpoint._renaming import Options
-from tf_compat_lossscale.checkpoint._renaming import Renaming
 from tf_compat_lossscale.checkpoint._report import Conversion
+from tf_compat_lossscale.checkpoint._targets import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
 Layout: TypeAlias = typing.Literal[
   "saver", "saver-v2", "contrib", "fp32", "weights", "npz", "safetensors"
 ]
-LAYOUTS = typing.get_args(Layout)
-# Option -> the layouts that have it.
-_OPTIONS = {
-  **dict.fromkeys(("set_loss_scale", "reset"), LAYOUTS[:3]),
-  **dict.fromkeys(("mapping", "same_order"), LAYOUTS[:4]),
-  **dict.fromkeys(_weights.Selection._fields, _weights.LAYOUTS),
+
+
+class _Row(NamedTuple):
+  """What a layout is.
+
+  Attributes:
+    options: The options of `convert` that it has besides those of all.
+    api: The API whose names loss scales get; None if they are left out.
+    is_v1: Whether powers lie in the conds of TensorFlow 1's control flow.
+    is_file: Whether it is one file, of the kind that `write_file` writes.
+  """
+
+  options: tuple[str, ...]
+  api: str | None = None
+  is_v1: bool = False
+  is_file: bool = False
+
+
+_NAMES = ("mapping", "same_order")
+_SCALES = ("set_loss_scale", "reset", *_NAMES)
+_MODEL = (
+  _weights.Selection._fields
+)  # Of layouts with the model's tensors alone.
+_LAYOUTS: dict[Layout, _Row] = {
+  "saver": _Row(_SCALES, names.COMPAT, is_v1=True),
+  "saver-v2": _Row(_SCALES, names.COMPAT),
+  "contrib": _Row(_SCALES, names.CONTRIB, is_v1=True),
+  "fp32": _Row(_NAMES),
+  "weights": _Row(_MODEL),
+  "npz": _Row(_MODEL, is_file=True),
+  "safetensors": _Row(_MODEL, is_file=True),
 }
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
@@ -113,24 +140,23 @@ def convert(
     },
   )
   selection.check()
-  options = Options(
-    to, _find_scale(set_loss_scale, reset), pairs.check(mapping), same_order
-  )
+  row = _LAYOUTS[to]
+  scale = _find_scale(set_loss_scale, reset)
+  options = Options(row.api, row.is_v1, scale, pairs.check(mapping), same_order)
   path = reading.check_path(destination)
-  is_file = to in _writing.FILES
-  if is_file:
+  if row.is_file:
     _writing.check_file(path, to, overwrite)
   else:
     _writing.check_prefix(path, overwrite)
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
-    sources, result = _plan(checkpoint, path, options, selection)
-    if is_file:
+    sources, result = _plan(checkpoint, path, row, options, selection)
+    if row.is_file:
       _writing.check_tensors(path, to, result.written)
     if dry_run:
       return result
     advance = progress(result.size) if progress else lambda size: None
-    if is_file:
+    if row.is_file:
       _writing.write_file(path, to, overwrite, checkpoint, sources, advance)
       return result
     keeps_names = not (result.renamed or result.added or result.dropped)
@@ -142,20 +168,21 @@ def convert(
   return reading.read_consistently(source, attempt)
 
 
-def _check_layout(to: str, given: Mapping[str, Any]) -> None:
+def _check_layout(to: Layout, given: Mapping[str, Any]) -> None:
   """Refuses what is no layout, and options that the layout does not have."""
-  if to not in LAYOUTS:
+  if to not in _LAYOUTS:
     raise CheckpointError(
-      f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
-      f"{wrong_values.suggest(to, LAYOUTS)}; for objects of another optimizer "
+      f"{to!r} is no layout; there are {', '.join(_LAYOUTS)}"
+      f"{wrong_values.suggest(to, _LAYOUTS)}; for objects of another optimizer "
       "or Keras, restore into the live objects and save"
     )
   for name, value in given.items():
-    if value and to not in _OPTIONS[name]:
+    if value and name not in _LAYOUTS[to].options:
       flag = _FLAGS.get(name, name).replace("_", "-")
+      owners = (other for other, row in _LAYOUTS.items() if name in row.options)
       raise CheckpointError(
-        f"{name} (--{flag}) is an option of {', '.join(_OPTIONS[name])}, but "
-        f"the layout is {to}: leave it out"
+        f"{name} (--{flag}) is an option of {', '.join(owners)}, but the "
+        f"layout is {to}: leave it out"
       )
 
 
@@ -174,28 +201,27 @@ def _find_scale(value: float | None, reset: bool) -> float | None:
 def _plan(
   checkpoint: Checkpoint,
   path: str,
+  row: _Row,
   options: Options,
   selection: _weights.Selection,
 ) -> tuple[dict[str, Source], Conversion]:
   """Returns new name -> the source of the tensor, and the result."""
   found = _weights.Weights()
   changed: Sequence[str] = ()
-  if options.to in _weights.LAYOUTS:
+  if row.options == _MODEL:
     found = _weights.find_weights(checkpoint, selection)
     sources = {
       name: Source(key, checkpoint.specs[key])
       for name, key in found.kept.items()
     }
-  elif options.to == "fp32" and checkpoint.object_graph is not None:
+  elif row.api is None and checkpoint.object_graph is not None:
     raise CheckpointError(
       f"{checkpoint.prefix}: fp32 takes checkpoints by name, but this one is "
       "of objects: restore it into the live objects of the float32 program "
       "by tf_compat_lossscale.checkpoint.restore, and save them"
     )
   else:
-    renamed = Renaming(checkpoint, options)
-    sources, changed = renamed.result, renamed.changed
-    found.notes += renamed.notes
+    sources, changed, found.notes = _renaming.rename(checkpoint, options)
   used = {source.key for source in sources.values()}
   lost = [n for n in checkpoint.specs if n not in used and n not in sources]
   return sources, Conversion(

@@ -36,14 +36,7 @@ _OPTIMIZERS = {
   "lamb_m": "LAMB",
 }
 # The variables of loss scales in object graphs: the scale first, then counts.
-_MEMBERS = (
-  *(
-    "current_loss_scale",
-    object_graph.LOSS_SCALE,
-    object_graph.KERAS_3_MEMBERS[0],
-  ),
-  *("good_steps", object_graph.KERAS_3_MEMBERS[1], "bad_steps", *names.COUNTS),
-)
+_MEMBERS = tuple(dict.fromkeys((*names.MEANINGS, *names.COUNTS)))
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
 # The ops of conds, in TensorFlow 1's control flow and in TensorFlow 2's.
 _V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
@@ -331,7 +324,7 @@ def _describe_objects(checkpoint: Checkpoint) -> dict[str, Any]:
         if (value := _read_child(checkpoint, graph, children, name)) is not None
       }
       api = names.CONTRIB if object_graph.LOSS_SCALE in values else generation
-      if not values.keys().isdisjoint(_MEMBERS[:3]):
+      if "value" in map(names.get_meaning, values):
         states.append(
           _make_state({f"{path}/{n}".lstrip("/"): values[n] for n in values})
         )

@@ -20,15 +20,15 @@ from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.tf import optimizers as tf_optimizers
 from tf_compat_lossscale.checkpoint import _matching
 from tf_compat_lossscale.checkpoint import _objects as _objects
-from tf_compat_lossscale.checkpoint import _places
 from tf_compat_lossscale.checkpoint import _slots
+from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs
-from tf_compat_lossscale.checkpoint._places import Place
-from tf_compat_lossscale.checkpoint._places import Source
-from tf_compat_lossscale.checkpoint._places import Undecided
-from tf_compat_lossscale.checkpoint._places import Wishes
 from tf_compat_lossscale.checkpoint._report import Report
+from tf_compat_lossscale.checkpoint._targets import Source
+from tf_compat_lossscale.checkpoint._targets import Target
+from tf_compat_lossscale.checkpoint._targets import Undecided
+from tf_compat_lossscale.checkpoint._targets import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import shorten
@@ -59,7 +59,7 @@ def restore_by_name(
 
 
 class _EagerRestore:
-  """A restore by name: places of all variables, then their sources."""
+  """A restore by name: targets of all variables, then their sources."""
 
   def __init__(
     self,
@@ -88,15 +88,15 @@ class _EagerRestore:
       made += tf_optimizers.list_variables(optimizer)
     known = set(map(id, made))
     program = [*made, *(v for _, v in items if _objects.is_variable(v))]
-    own = map(_places.get_name, program)
+    own = map(_targets.get_name, program)
     # Scopes are renamed here. Single names, which may be paths, come later.
     mapping = dict(wishes.mapping)
-    sources = _places.list_sources(checkpoint)
+    sources = _targets.list_sources(checkpoint)
     self._sources, anew, self._notes = pairs.rename(
       checkpoint.prefix,
       sources,
       {h: mapping.pop(h) for h in wishes.mapping if pairs.is_scope(h)},
-      {n: _places.make_place(n, v).spec for n, v in zip(own, program)},
+      {n: _targets.make_target(n, v).spec for n, v in zip(own, program)},
     )
     news = {source.key: new for new, source in self._sources.items()}
     for here, there in mapping.items():
@@ -104,7 +104,7 @@ class _EagerRestore:
         mapping[here] = news.get(sources[there].key, there)
     self._wishes = dataclasses.replace(wishes, mapping=anew | mapping)
     self._named = _slots.NamedSlots(self._sources)
-    self._places: list[Place] = []
+    self._targets: list[Target] = []
     self._weights = {
       id(item): self._add(item, path)
       for path, item in items
@@ -116,22 +116,22 @@ class _EagerRestore:
     for path, optimizer in self._keras.items():
       undecided += self._add_keras(path, optimizer)
     if undecided:
-      raise _places.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
-    for alike in names.group(self._places, lambda each: each.name).values():
-      for place in alike if alike[1:] else []:
-        place.name, place.has_scope = place.path, False
+      raise _targets.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
+    for alike in names.group(self._targets, lambda each: each.name).values():
+      for target in alike if alike[1:] else []:
+        target.name, target.has_scope = target.path, False
     wishes = dataclasses.replace(
       self._wishes, mapping=self._translate_mapping()
     )
     self._check_names()
     notes = _matching.Matching(
-      self._checkpoint, self._places, self._sources, wishes
+      self._checkpoint, self._targets, self._sources, wishes
     ).run()
     notes += self._check_lost()
-    report = _places.fill(
+    report = _targets.fill(
       None,
       self._checkpoint,
-      self._places,
+      self._targets,
       keys=self._checkpoint.specs,
       notes=[*self._notes, *notes],
     )
@@ -139,25 +139,25 @@ class _EagerRestore:
       optimizer_states.count_products(optimizer)
     return report
 
-  def _add(self, variable: Any, path: str) -> Place:
+  def _add(self, variable: Any, path: str) -> Target:
     """Adds a variable, with its path if the objects do not have it."""
     path = self._paths.get(id(variable)) or path
-    place = _places.make_place(
-      _places.get_name(variable),
+    target = _targets.make_target(
+      _targets.get_name(variable),
       variable,
       label=path if self._keras else "",
       path=path,
       initial=self._initial.get(id(variable)),
     )
-    self._places.append(place)
-    return place
+    self._targets.append(target)
+    return target
 
-  def _get_mapped(self, place: Place) -> str | None:
-    """Returns what the mapping gives a place; "" if the mapping lacks it."""
+  def _get_mapped(self, target: Target) -> str | None:
+    """Returns what the mapping gives a target; "" if the mapping lacks it."""
     mapping = self._wishes.mapping
-    return mapping.get(place.path, mapping.get(place.own_name, ""))
+    return mapping.get(target.path, mapping.get(target.own_name, ""))
 
-  def _get_key(self, weight: Place) -> str:
+  def _get_key(self, weight: Target) -> str:
     """Returns the name that a weight has in the checkpoint."""
     return self._get_mapped(weight) or weight.own_name
 
@@ -172,7 +172,7 @@ class _EagerRestore:
     Slots that neither this nor the mapping pairs are yielded.
     """
     # Weight and name of the slots -> the slots of all optimizers.
-    made: dict[tuple[Place, str], list[Place]] = {}
+    made: dict[tuple[Target, str], list[Target]] = {}
     for path, optimizer in self._v1.items():
       left = {id(v): v for v in tf_optimizers.list_variables(optimizer)}
       for weight in self._weights.values():
@@ -180,24 +180,24 @@ class _EagerRestore:
           slot = optimizer.get_slot(weight.variables[0], role)
           if left.pop(id(slot), None) is not None:
             there = f"{weight.path}{_objects.SLOT}{path}/{role}"
-            place = self._add(slot, there)
-            base = names.get_base(place.name)
-            made.setdefault((weight, base), []).append(place)
+            target = self._add(slot, there)
+            base = names.get_base(target.name)
+            made.setdefault((weight, base), []).append(target)
       betas = tf_optimizers.find_betas(optimizer)
       for variable in left.values():
-        place = self._add(variable, f"{path}/{_places.get_name(variable)}")
-        if names.is_power(place.name, place.spec):
-          place.beta = betas.get(names.get_base(place.name), 0.0)
+        target = self._add(variable, f"{path}/{_targets.get_name(variable)}")
+        if names.is_power(target.name, target.spec):
+          target.beta = betas.get(names.get_base(target.name), 0.0)
     for (weight, base), ours in made.items():
       theirs = self._named.list_slots(self._get_key(weight), base)
       scopes = {names.split_scope(name)[0] for name in theirs}
       if len(ours) == len(theirs) and len(scopes) == 1:
-        ours.sort(key=lambda place: names.get_number(place.name))
-        for place, name in zip(ours, theirs):
-          place.name = name
+        ours.sort(key=lambda target: names.get_number(target.name))
+        for target, name in zip(ours, theirs):
+          target.name = name
         continue
-      for place in ours:
-        place.name, place.has_scope = place.path, False
+      for target in ours:
+        target.name, target.has_scope = target.path, False
       left_out = [p.name for p in ours if self._get_mapped(p) == ""]
       if left_out and theirs:
         yield Undecided(left_out, theirs)
@@ -215,11 +215,11 @@ class _EagerRestore:
       id(v): (n, v) for n, v in optimizer_states.list_variables(optimizer)
     }
 
-    def add(variable: Any, there: str) -> Place:
+    def add(variable: Any, there: str) -> Target:
       del left[id(variable)]
-      place = self._add(variable, there)
-      place.name = place.path
-      return place
+      target = self._add(variable, there)
+      target.name = target.path
+      return target
 
     kind = slot_names.find_kind_of_optimizer(inner) or ""
     for variable, role, slot in optimizer_states.list_slots(
@@ -232,74 +232,78 @@ class _EagerRestore:
         there = f"{weight.path}{_objects.SLOT}{path}/{role}"
         self._fill_slot(add(slot, there), weight, inner, kind, role)
     others = [
-      (name, add(variable, f"{path}/{_places.get_name(variable)}"))
+      (name, add(variable, f"{path}/{_targets.get_name(variable)}"))
       for name, variable in list(left.values())
     ]
     steps = self._give_steps(
       [p for n, p in others if n in object_graph.COUNTERS]
     )
-    for name, place in others:
-      if self._get_mapped(place) != "":
-        self._give(place)
+    for name, target in others:
+      if self._get_mapped(target) != "":
+        self._give(target)
       elif name in object_graph.HYPERPARAMETERS:
-        place.why = _HYPER
+        target.why = _HYPER
       elif name in slot_names.PRODUCTS and steps is not None:
         product = _slots.compute_nadam_product(inner, steps)
-        place.take(Source("", place.spec, product), _PRODUCT)
+        target.take(Source("", target.spec, product), _PRODUCT)
       elif name not in (*object_graph.COUNTERS, *object_graph.KERAS_3_MEMBERS):
-        self._give(place, place.own_name)
+        self._give(target, target.own_name)
     scale = [
       p for key in object_graph.KERAS_3_MEMBERS for n, p in others if n == key
     ]
     return self._fill_scale(scale)
 
-  def _fill_scale(self, ours: list[Place]) -> list[Undecided]:
+  def _fill_scale(self, ours: list[Target]) -> list[Undecided]:
     """Gives Keras 3's loss scale the values of the only one there."""
     found = names.find_scales(self._checkpoint.specs)
     theirs = [scale.names for scale in found.known]
-    left = [place for place in ours if self._get_mapped(place) == ""]
+    left = [target for target in ours if self._get_mapped(target) == ""]
     if not theirs and not found.unclear:
-      for place in left:
-        place.why = _places.NO_SCALE
+      for target in left:
+        target.why = _targets.NO_SCALE
       return []
     here = [
       hasattr(each, object_graph.KERAS_3_SCALE) for each in self._keras.values()
     ]
     if sum(here) == len(theirs) == 1:
-      for place, key in zip(ours, theirs[0]):
-        self._give(place, key, _places.OTHER_API)
+      for target, key in zip(ours, theirs[0]):
+        self._give(target, key, _targets.OTHER_API)
       return []
     there = [*found.unclear, *(name for each in theirs for name in each)]
     return [Undecided([p.name for p in left], sorted(there))] if left else []
 
   def _fill_slot(
-    self, place: Place, weight: Place, inner: Any, kind: str, role: str
+    self, target: Target, weight: Target, inner: Any, kind: str, role: str
   ) -> None:
     """Decides on a slot of one of Keras's optimizers."""
     found = self._named.find(self._get_key(weight), kind).get(role)
-    mapped = self._get_mapped(place)
-    if not mapped and place.own_name in self._sources:  # It is of Keras, too.
-      self._give(place, place.own_name)
+    mapped = self._get_mapped(target)
+    if not mapped and target.own_name in self._sources:  # It is of Keras, too.
+      self._give(target, target.own_name)
     elif kind != "Momentum":
-      self._give(place, found, _slots.SAME)
+      self._give(target, found, _slots.SAME)
     elif found or mapped:
       config = inner.get_config()
       # A decay changes the rate with the steps, and a schedule is no number.
       rate = None if config.get("decay") else config.get("learning_rate")
       factor = -_slots.check_rate(
-        self._rate or rate, self._checkpoint, place.name
+        self._rate or rate, self._checkpoint, target.name
       )
-      self._give(place, found, _slots.SAME, factor)
+      self._give(target, found, _slots.SAME, factor)
     elif vars(inner).get("momentum") == 0:
-      place.take(Source("", place.spec, 0), "the momentum is 0")
+      target.take(Source("", target.spec, 0), "the momentum is 0")
 
   def _give(
-    self, place: Place, key: str | None = None, why: str = "", factor: float = 1
+    self,
+    target: Target,
+    key: str | None = None,
+    why: str = "",
+    factor: float = 1,
   ) -> None:
-    """Gives a place a tensor, unless the caller's mapping gives another."""
-    mapped = self._get_mapped(place)
+    """Gives a target a tensor, unless the caller's mapping gives another."""
+    mapped = self._get_mapped(target)
     if mapped != "":
-      key, why = mapped, _places.MAPPED
+      key, why = mapped, _targets.MAPPED
     source = self._sources.get(key or "")
     if source is None:
       return  # It is missing, or the mapping is wrong.
@@ -308,11 +312,11 @@ class _EagerRestore:
       source = dataclasses.replace(
         source, factor=factor, why=_slots.FACTOR.format(factor)
       )
-    misfit = place.take(source, why, self._wishes.cast)
+    misfit = target.take(source, why, self._wishes.cast)
     if misfit:
-      raise _places.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
+      raise _targets.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
 
-  def _give_steps(self, counters: list[Place]) -> int | None:
+  def _give_steps(self, counters: list[Target]) -> int | None:
     """Gives an optimizer's counters their number of steps; returns that."""
     steps = list(filter(names.is_global_step, self._sources))
     likely = [
@@ -325,23 +329,23 @@ class _EagerRestore:
     for each in counters if key else ():  # Keras 3's wrapper has its own.
       is_own = each.own_name in self._sources
       self._give(each, *((each.own_name,) if is_own else (key, _slots.SAME)))
-    found = [place.source for place in counters if place.source is not None]
+    found = [target.source for target in counters if target.source is not None]
     counts = [int(source.read(self._checkpoint).item()) for source in found]
     return max(counts, default=None)
 
   def _translate_mapping(self) -> dict[str, str | None]:
-    """Returns the caller's mapping, from the names of places to names."""
-    known: dict[str, list[Place]] = {}
-    for place in self._places:
-      for other in {place.name, place.path, place.own_name}:
-        known.setdefault(other, []).append(place)
+    """Returns the caller's mapping, from the names of targets to names."""
+    known: dict[str, list[Target]] = {}
+    for target in self._targets:
+      for other in {target.name, target.path, target.own_name}:
+        known.setdefault(other, []).append(target)
     mapping: dict[str, str | None] = {}
     for here, there in self._wishes.mapping.items():
       found = known.get(here, [])
       if len(found) > 1:
         raise ValueError(
           f"mapping names {here!r}, the name of several variables: give the "
-          f"path of one, {', '.join(place.path for place in found)}."
+          f"path of one, {', '.join(target.path for target in found)}."
         )
       mapping[found[0].name if found else here] = there
     return mapping
@@ -357,7 +361,7 @@ class _EagerRestore:
     ]
     if not lost or self._wishes.missing != "error":
       return
-    known = {place.name for place in self._places}
+    known = {target.name for target in self._targets}
     known |= {slot for slot, _ in names.find_slots(self._sources)}
     free = [name for name in self._sources if name not in known]
     lines = []
@@ -376,7 +380,9 @@ class _EagerRestore:
 
   def _check_lost(self) -> list[str]:
     """Checks that slots of weights go to optimizers; returns notes."""
-    used = {each.source.key for each in self._places if each.source is not None}
+    used = {
+      each.source.key for each in self._targets if each.source is not None
+    }
     specs = self._checkpoint.specs
     found = [
       (slot, weight)

@@ -17,11 +17,11 @@ optimizer's in the checkpoint. These are variables of one kind: loss scales,
 is decided on as a whole, by the first rule that applies:
 
 1. Program and checkpoint have the same names of that kind: equal names.
-2. There is one place and one candidate, or one of each in every scope.
-3. There is an error. It lists places and candidates, and the mapping in the
+2. There is one target and one candidate, or one of each in every scope.
+3. There is an error. It lists targets and candidates, and the mapping in the
    order of creation. If the caller says `same_order`, that mapping is used.
 
-`_places.check_powers` looks at the values, and refuses another optimizer's.
+`_targets.check_powers` looks at the values, and refuses another optimizer's.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import itertools
 
-from tf_compat_lossscale.checkpoint import _places as _places
+from tf_compat_lossscale.checkpoint import _targets as _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs as _pairs
-from tf_compat_lossscale.checkpoint._places import Place
-from tf_compat_lossscale.checkpoint._places import Source
-from tf_compat_lossscale.checkpoint._places import Undecided
-from tf_compat_lossscale.checkpoint._places import Wishes
+from tf_compat_lossscale.checkpoint._targets import Source
+from tf_compat_lossscale.checkpoint._targets import Target
+from tf_compat_lossscale.checkpoint._targets import Undecided
+from tf_compat_lossscale.checkpoint._targets import Wishes
 from tf_compat_lossscale.checkpoint.names import ScaleNames
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import MOST
@@ -53,47 +52,47 @@ _ONLY_IN_SCOPE = "the only {} in its scope"
 
 
 class Matching:
-  """A search for the sources of values, whose steps each decide on some places.
+  """A search for sources, whose steps each decide on some targets.
 
   Attributes:
-    here: The names of the places that nothing is decided about yet.
+    here: The names of the targets that nothing is decided about yet.
     there: The same of the checkpoint.
   """
 
   def __init__(
     self,
     checkpoint: Checkpoint,
-    places: Sequence[Place],
+    targets: Sequence[Target],
     sources: Mapping[str, Source],
     wishes: Wishes,
-    others: Iterable[Place] = (),
+    others: Iterable[Target] = (),
     order: Iterable[str] = (),
   ) -> None:
-    """Makes a search; places that are decided on keep what they have.
+    """Makes a search; targets that are decided on keep what they have.
 
     `others` are not to be filled, but may have the better claim to a tensor;
-    `order` has the names of all places in the order of creation, if known.
+    `order` has the names of all targets in the order of creation, if known.
     """
     self.checkpoint = checkpoint
-    self.places = {place.name: place for place in places}
+    self.targets = {target.name: target for target in targets}
     self.sources, self.wishes = sources, wishes
     self.order = {name: i for i, name in enumerate(order)}
     self.here = {
-      place.name: place.spec
-      for place in (*self.places.values(), *others)
-      if not place.is_decided
+      target.name: target.spec
+      for target in (*self.targets.values(), *others)
+      if not target.is_decided
     }
     self.there = {name: source.spec for name, source in sources.items()}
     self.missing: list[str] = []
     self.misfits: list[str] = []
     self.undecided: list[Undecided] = []
-    self.scales = [s.names for s in names.find_scales(self.here).known]
+    self.scales = names.find_scales(self.here)
 
   def run(self) -> list[str]:
-    """Decides on all places, and checks powers of Adam; returns notes."""
+    """Decides on all targets, and checks powers of Adam; returns notes."""
     path, mapping = self.checkpoint.prefix, self.wishes.mapping
     self.apply_mapping()
-    notes = _pairs.check_shared_slots(path, mapping, self.places, self.sources)
+    notes = _pairs.check_shared_slots(path, mapping, self.targets, self.sources)
     self.pair_scales()
     powers = [n for n, spec in self.here.items() if names.is_power(n, spec)]
     for base, ours in names.group(powers, names.get_base).items():
@@ -106,88 +105,75 @@ class Matching:
     self.pair_rest()
     if self.wishes.missing == "initialize":
       for name in self.missing:
-        self.places[name].why = _places.NOT_THERE
+        self.targets[name].why = _targets.NOT_THERE
       self.missing = []
     if self.missing or self.misfits or self.undecided:
       self.fit_powers()
       listed = []
       for name in self.missing[:MOST]:
-        spec = self.places[name].spec
+        spec = self.targets[name].spec
         alike = {n for n, each in self.sources.items() if each.spec == spec}
-        near = _places.suggest(name, self.sources, alike)
+        near = _targets.suggest(name, self.sources, alike)
         listed.append(f"{name}{near} is not in it")
-      raise _places.make_error(
+      raise _targets.make_error(
         path,
         "it does not fit, and nothing was restored",
         [*listed, *self.missing[MOST:], *self.misfits],
         self.undecided,
       )
-    _places.check_powers(self.checkpoint, self.places.values(), mapping)
+    _targets.check_powers(self.checkpoint, self.targets.values(), mapping)
     return [] if self.wishes.same_order else notes
 
   def fit_powers(self) -> None:
     """Takes powers that fit by their values for likely ones that do not."""
     doubts = [each for each in self.undecided if names.is_power(each.here[0])]
-    betas = {
-      name: self.places[name].beta
-      for each in doubts
-      for name in each.here
-      if name in self.places and self.places[name].beta
-    }
+    listed = [(n, each) for each in doubts for n in each.here]
+    known = [n for n, _ in listed if n in self.targets]
+    betas = {n: self.targets[n].beta for n in known if self.targets[n].beta}
+    keys = {key for each in doubts for key in each.there}
     values = {
       key: self.sources[key].read(self.checkpoint).item()
-      for each in doubts
-      for key in each.there
+      for key in keys
       if self.sources[key].value is None
     }
-    taken = {
-      name: values[key]
-      for each in doubts
-      for name, key in each.likely.items()
-      if name in betas and key in values
-    }
-    wrong = _places.find_wrong_powers(betas, taken)
-    fit = _places.find_fit(betas, values)
+    likely = {n: each.likely.get(n) or "" for n, each in listed}
+    taken = {n: values[likely[n]] for n in betas if likely[n] in values}
+    wrong = _targets.find_wrong_powers(betas, taken)
+    fit = _targets.find_fit(betas, values)
     if wrong or (fit and taken.keys() != betas.keys()):
-      self.undecided = [
-        dataclasses.replace(
-          each,
-          likely={n: fit[n] for n in each.here if n in fit},
-          right_if=(_places.BY_VALUE,),
-          is_in_order=False,
-        )
-        if each in doubts
-        else each
-        for each in self.undecided
-      ]
+      for each in doubts:
+        own = {name: fit[name] for name in each.here if name in fit}
+        why = (_targets.BY_VALUE,)
+        self.undecided.remove(each)
+        self.undecided.append(Undecided(each.here, each.there, own, why, False))
 
   def take(self, name: str, source: Source, why: str = "") -> None:
     del self.here[name]
-    if name in self.places:
-      misfit = self.places[name].take(source, why, self.wishes.cast)
+    if name in self.targets:
+      misfit = self.targets[name].take(source, why, self.wishes.cast)
       self.misfits += [misfit] if misfit else []
 
   def pair(
     self, name: str, key: str, why: str = "", is_shared: bool = False
   ) -> None:
-    """Gives a place a tensor that no other place gets, unless it is shared."""
+    """Gives a target a tensor that no other gets, unless it is shared."""
     if not is_shared:
       self.there.pop(key, None)
     self.take(name, self.sources[key], "" if name == key else why)
 
   def initialize(self, name: str, why: str) -> None:
     """Decides that a variable starts from its initial value."""
-    if self.here.pop(name, None) is not None and name in self.places:
-      self.places[name].why = why
+    if self.here.pop(name, None) is not None and name in self.targets:
+      self.targets[name].why = why
 
   def miss(self, name: str) -> None:
-    """Notes a place for which the checkpoint has nothing."""
+    """Notes a target for which the checkpoint has nothing."""
     del self.here[name]
-    if name in self.places:
+    if name in self.targets:
       self.missing.append(name)
 
   def apply_mapping(self) -> None:
-    """Gives places the sources that the caller decided on.
+    """Gives targets the sources that the caller decided on.
 
     A mapping of one variable of a loss scale decides on the rest of it.
     """
@@ -204,33 +190,33 @@ class Matching:
       if name not in self.here:
         continue
       if key is None:
-        self.initialize(name, _places.TO_NONE)
+        self.initialize(name, _targets.TO_NONE)
       else:
-        self.pair(name, key, _places.MAPPED, self.may_share(key))
+        self.pair(name, key, _targets.MAPPED, self.may_share(key))
     for scale in scales:
       if mapping.get(scale.names[0], "") is None:
         for name in scale.parts.values():
-          self.initialize(name, _places.TO_NONE)
+          self.initialize(name, _targets.TO_NONE)
       elif not mapping.keys().isdisjoint(scale.names):
         keys = (mapping.get(name) or "" for name in scale.names)
         found = {theirs[key] for key in keys if key in theirs}
         only = found.pop() if len(found) == 1 else None
-        self.fill_scale(scale, only, _places.MAPPED)
+        self.fill_scale(scale, only, _targets.MAPPED)
 
   def complete_mapping(self) -> dict[str, str | None]:
     """Checks the caller's mapping, and adds the other powers of each Adam."""
     mapping = dict(self.wishes.mapping)
     for name, key in self.wishes.mapping.items():
-      if name not in self.places:
-        near = _places.suggest(name, self.places)
+      if name not in self.targets:
+        near = _targets.suggest(name, self.targets)
         raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
       if key is not None and key not in self.sources:
-        near = _places.suggest(key, self.sources)
+        near = _targets.suggest(key, self.sources)
         raise ValueError(
           f"mapping has {key!r}{near} for {name!r}, which is not in the "
           "checkpoint."
         )
-      if key and names.is_power(name, self.places[name].spec):
+      if key and names.is_power(name, self.targets[name].spec):
         other, other_key = map(names.get_other_power, (name, key))
         if other in self.here and other_key in self.sources:
           mapping.setdefault(other, other_key)
@@ -322,20 +308,20 @@ class Matching:
       n for _, n in ours if is_own and self.there.get(n) == self.here.get(n)
     } & self.here.keys()
     is_partial = equal or not all(name in self.here for _, name in ours)
-    lost = _PARTIAL if is_partial else _places.NO_SCALE
+    lost = _PARTIAL if is_partial else _targets.NO_SCALE
     for meaning, name in ours:
       if name not in self.here:
         continue
       if source and source.api == scale.api and meaning in parts:
         self.pair(name, parts[meaning], why)
       elif meaning in parts:
-        self.take(name, self.sources[parts[meaning]], _places.OTHER_API)
+        self.take(name, self.sources[parts[meaning]], _targets.OTHER_API)
       elif name in equal:
         self.pair(name, name)
       elif source and scale.api == names.CONTRIB:
         self.take(name, Source("", self.here[name], 0), _NOT_COUNTED)
       else:
-        self.initialize(name, _places.NO_COUNT if source else lost)
+        self.initialize(name, _targets.NO_COUNT if source else lost)
     for key in parts.values():
       self.there.pop(key, None)
 
@@ -360,45 +346,45 @@ class Matching:
   def pair_by_scope(
     self, ours: list[str], theirs: list[str], may_lose_scope: bool, what: str
   ) -> tuple[dict[str, str] | None, str]:
-    """Pairs the only candidate with the only place, in each scope.
+    """Pairs the only candidate with the only target, in each scope.
 
     A variable of which the scope may be lost is in its scope on one side, and
     may be in the root scope on the other. Then all scopes must fit, as far as
-    the root scope is among them. Otherwise, places without a candidate in their
-    scope are left out.
+    the root scope is among them. Otherwise, targets without a candidate in
+    their scope are left out.
 
     Returns:
-      Place -> candidate, and the reason; None if names do not tell.
+      Target -> candidate, and the reason; None if names do not tell.
     """
-    places = names.group(ours, self.get_scope)
+    targets = names.group(ours, self.get_scope)
     candidates = names.group(theirs, names.get_scope)
-    lone = places.keys() - candidates.keys()
-    left = candidates.keys() - places.keys()
+    lone = targets.keys() - candidates.keys()
+    left = candidates.keys() - targets.keys()
     pairs = {}
     are_single = True
-    for scope in places.keys() & candidates.keys():
-      are_single &= len(places[scope]) == len(candidates[scope]) == 1
-      pairs[places[scope][0]] = candidates[scope][0]
+    for scope in targets.keys() & candidates.keys():
+      are_single &= len(targets[scope]) == len(candidates[scope]) == 1
+      pairs[targets[scope][0]] = candidates[scope][0]
     if not may_lose_scope:
       are_clear = not lone or not left
     elif len(lone) == len(left) == 1:  # The only one left, at the root.
-      ((here, *more),) = (places[scope] for scope in lone)
+      ((here, *more),) = (targets[scope] for scope in lone)
       ((there, *others),) = (candidates[scope] for scope in left)
       is_rooted = "" in {*lone, *left} or not self.has_scope(here)
       are_clear = is_rooted and not more and not others
       pairs[here] = there
     else:
-      are_clear = not lone and not (left and "" in {*places, *left})
+      are_clear = not lone and not (left and "" in {*targets, *left})
     why = _ONLY if len(ours) == len(theirs) == 1 else _ONLY_IN_SCOPE
     is_told = are_clear and are_single
     return (pairs, why.format(what)) if is_told else (None, "")
 
   def has_scope(self, name: str) -> bool:
-    """Returns whether a place's name shows a scope."""
-    return name not in self.places or self.places[name].has_scope
+    """Returns whether a target's name shows a scope."""
+    return name not in self.targets or self.targets[name].has_scope
 
   def get_scope(self, name: str) -> str:
-    """Returns a place's scope; what is no scope in TensorFlow if unknown."""
+    """Returns a target's scope; what is no scope in TensorFlow if unknown."""
     return names.get_scope(name) if self.has_scope(name) else f"of {name}"
 
   def choose_alone(self, ours: list[str], theirs: list[str]) -> None:
@@ -406,7 +392,7 @@ class Matching:
     found = self.choose({n: [n] for n in ours}, {n: [n] for n in theirs})
     for name, key in found.items():
       if key is None:
-        self.initialize(name, _places.NOT_THERE)
+        self.initialize(name, _targets.NOT_THERE)
       else:
         self.pair(name, key, _SAME_ORDER)
 
@@ -445,27 +431,27 @@ class Matching:
       )
     }
     is_equal = is_in_order and len(here) == len(there)
-    right_if = (_places.IN_ORDER, _places.FIRST)[: 2 - is_equal]
+    right_if = (_targets.IN_ORDER, _targets.FIRST)[: 2 - is_equal]
     self.doubt(Undecided(here, there, likely, right_if, is_in_order))
     return {}
 
   def doubt(self, undecided: Undecided) -> None:
-    """Notes places for which names do not tell the source."""
+    """Notes targets for which names do not tell the source."""
     for name in undecided.here:
       self.here.pop(name, None)
-    if not self.places.keys().isdisjoint(undecided.here):
+    if not self.targets.keys().isdisjoint(undecided.here):
       self.undecided.append(undecided)
 
   def find_likely(
     self, ours: Collection[str], theirs: Collection[str]
   ) -> tuple[dict[str, str | None], bool]:
-    """Pairs places with candidates, as far as scopes and the order tell.
+    """Pairs targets with candidates, as far as scopes and the order tell.
 
     Scopes are those of the optimizers, if each has as many candidates as
-    places, or else the variables' own. What is left is one more group.
+    targets, or else the variables' own. What is left is one more group.
 
     Returns:
-      Place -> candidate, None if there are fewer; and whether that is right if
+      Target -> candidate, None if there are fewer; and whether that is right if
       both programs make their optimizers in one order.
     """
     is_scale = names.MEANINGS.keys() >= set(map(names.get_base, ours))
@@ -480,30 +466,33 @@ class Matching:
     }
     homes = own | ({} if is_scale else self.find_homes(own, there.values()))
     for scopes, size in ((homes, 2), (homes, 1), (own, 1)):
-      places = _group_by_scope(scopes, size)
+      targets = _group_by_scope(scopes, size)
       candidates = _group_by_scope(there, size)
       fit = [
         k
-        for k, each in places.items()
+        for k, each in targets.items()
         if len(each) == len(candidates.get(k, ()))
       ]
-      if len(fit) == len(places) == len(candidates):
+      if len(fit) == len(targets) == len(candidates):
         break
     pairs: dict[str, str | None] = {}
     for key in fit:
-      pairs |= self.pair_in_order(places[key], candidates[key])
+      pairs |= self.pair_in_order(targets[key], candidates[key])
     left = [name for name in ours if name not in pairs]
     free = [name for name in theirs if name not in pairs.values()]
     if len({there[name][0] for name in free}) > 1:
       return pairs, True
     rest = self.pair_in_order(left, free)
-    mixed = {} if rest else self.pair_in_order(left, free, True)
-    return pairs | rest | mixed, not mixed
+    has_scales = self.scales.known or self.scales.unclear
+    are_alike = all(map(names.has_cond, left)) or not has_scales
+    # One of two optimizers had a loss scale, or has one.
+    mixed = bool(left and not rest and are_alike)
+    return pairs | (rest or self.pair_in_order(left, free, mixed)), not mixed
 
   def pair_in_order(
     self, ours: list[str], theirs: list[str], mixed: bool = False
   ) -> dict[str, str | None]:
-    """Pairs places and candidates in the order of creation, if it is known."""
+    """Pairs targets and candidates in the order of creation, if it is known."""
     if len(ours) == len(theirs) == 1:
       return {ours[0]: theirs[0]}
     here = self.sort_by_creation(ours)
@@ -526,7 +515,7 @@ class Matching:
     scopes = {scope for scope, _ in theirs}
     made = {
       self.order[name]: (names.get_scope(name), True)
-      for name, *_ in self.scales
+      for name in (scale.names[0] for scale in self.scales.known)
       if names.get_scope(name) in scopes and name in self.order
     }
     if not self.order or any(map(names.has_cond, ours)):
@@ -540,7 +529,7 @@ class Matching:
     return {name: made[i] for i, name in homes.items() if i in made}
 
   def sort_by_creation(self, ours: Iterable[str]) -> list[str] | None:
-    """Sorts places in the order of creation, if it is known."""
+    """Sorts targets in the order of creation, if it is known."""
     ours = list(ours)
     if all(name in self.order for name in ours):
       return sorted(ours, key=self.order.__getitem__)

@@ -21,55 +21,79 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
-from tf_compat_lossscale.checkpoint import _places
+from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs
-from tf_compat_lossscale.checkpoint._places import Source
-from tf_compat_lossscale.checkpoint._places import Undecided
+from tf_compat_lossscale.checkpoint._targets import Source
+from tf_compat_lossscale.checkpoint._targets import Undecided
 from tf_compat_lossscale.checkpoint.names import ScaleNames
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
-_APIS = {"contrib": names.CONTRIB, "fp32": None}
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """The arguments of `convert` that decide on names.
+  """What decides on names: the layout, and arguments of `convert`.
 
-  `scale` is the new value of every loss scale; None if they keep theirs.
+  Attributes:
+    api: The API whose names loss scales get; None if they are left out.
+    is_v1: Whether powers lie in the conds of TensorFlow 1's control flow.
+    scale: The new value of every loss scale; None if they keep theirs.
   """
 
-  to: str
+  api: str | None
+  is_v1: bool
   scale: float | None
   mapping: Mapping[str, str | None]
   same_order: bool
 
 
-class Renaming:
-  """The new names of a checkpoint's variables.
+def rename(
+  checkpoint: Checkpoint, options: Options
+) -> tuple[dict[str, Source], list[str], list[str]]:
+  """Returns new name -> source, the names of what was set, and notes."""
+  path = checkpoint.prefix
+  sources = _targets.list_sources(checkpoint)
+  renamed = pairs.rename(path, sources, options.mapping)
+  renaming = _Renaming(path, options, renamed)
+  if options.scale is not None:
+    renaming.set_scales(options.scale)
+  renaming.apply_mapping()
+  left = [n for n in renamed.sources if not names.is_power(n)]
+  new = dict.fromkeys([*left, *renamed.mapping])
+  pairs.check_shared_slots(path, renamed.mapping, new, renamed.sources)
+  renaming.rename_scales()
+  renaming.rename_created()
+  for name in list(renaming.left):
+    renaming.add(name, name)
+  if renaming.undecided:
+    raise _targets.make_error(
+      path, "nothing was written", (), renaming.undecided
+    )
+  result, is_set = renaming.result, options.scale is not None
+  changed = [n for n, s in result.items() if is_set and not s.key]
+  return result, changed, renamed.notes
+
+
+class _Renaming:
+  """The new names of a checkpoint's variables, of which each step gives some.
 
   Attributes:
     result: New name -> source.
-    changed: The names of what was set.
-    api: The API whose names loss scales get; None if they are left out.
-    tensors: The variables of a loss scale in that API.
+    tensors: The variables of a loss scale in the API.
     sources: Name -> the tensor, or what replaces the tensor.
     left: The variables that have no new name so far.
     origins: New name -> name.
     is_new: Whether a loss scale is added.
   """
 
-  def __init__(self, checkpoint: Checkpoint, options: Options) -> None:
-    to, scale = options.to, options.scale
-    self.path = checkpoint.prefix
+  def __init__(
+    self, path: str, options: Options, renamed: pairs.Renamed
+  ) -> None:
+    self.path, self.api, self.is_v1 = path, options.api, options.is_v1
     self.same_order = options.same_order
-    self.api = _APIS.get(to, names.COMPAT)
     self.tensors = names.SCALE_TENSORS.get(self.api or "", {})
-    self.is_v1 = to in ("saver", "contrib")
-    self.sources, self.mapping, self.notes = pairs.rename(
-      self.path, _places.list_sources(checkpoint), options.mapping
-    )
+    self.sources, self.mapping, self.notes = renamed
     self.result: dict[str, Source] = {}
     self.origins: dict[str, str] = {}
     self.undecided: list[Undecided] = []
@@ -83,22 +107,6 @@ class Renaming:
       for name, spec in zip(each.names, specs):
         self.sources.setdefault(name, Source("", spec, 0))
     self.left = dict.fromkeys(self.sources)
-    if scale is not None:
-      self.set_scales(scale)
-    self.apply_mapping()
-    left = [n for n in self.sources if not names.is_power(n)]
-    new = dict.fromkeys([*left, *self.mapping])
-    pairs.check_shared_slots(self.path, self.mapping, new, self.sources)
-    self.rename_scales()
-    self.rename_created()
-    for name in list(self.left):
-      self.add(name, name)
-    if self.undecided:
-      raise _places.make_error(
-        self.path, "nothing was written", (), self.undecided
-      )
-    is_set = scale is not None
-    self.changed = [n for n, s in self.result.items() if is_set and not s.key]
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives the variable `old` the name `new`, and perhaps another source."""
@@ -106,7 +114,7 @@ class Renaming:
       raise CheckpointError(
         f"{self.path}: nothing was written: the mapping gives "
         f"{self.mapping[new]} the name {new}, which {old} would have, too: "
-        f"give that another name, {_places.show_map('NAME', old)}"
+        f"give that another name, {_targets.show_map('NAME', old)}"
       )
     if new in self.result:
       both = sorted({self.origins.get(new, new), old})
@@ -161,7 +169,7 @@ class Renaming:
     for new, old in self.mapping.items():
       is_there = old in self.sources
       if not is_there or not new:
-        near = "" if is_there else _places.suggest(str(old), self.sources)
+        near = "" if is_there else _targets.suggest(str(old), self.sources)
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
           "not in it, or has no name"
@@ -235,12 +243,12 @@ class Renaming:
     if not alike or (self.same_order and not is_taken):
       return
     kept = {name: name for name in sorted(alike)}
-    maps = " ".join(_places.show_map(name, name) for name in kept)
+    maps = " ".join(_targets.show_map(name, name) for name in kept)
     order = "; same_order=True (--same-order) says that all are"
     raise CheckpointError(
       f"{self.path}: nothing was written: names do not tell which of "
       f"{', '.join(kept)} are loss scales and which are the program's own: "
-      f"{_places.show_mapping(kept)} or {maps} keep all; leave out the pairs "
+      f"{_targets.show_mapping(kept)} or {maps} keep all; leave out the pairs "
       f"of loss scales{'' if is_taken else order}"
     )
 

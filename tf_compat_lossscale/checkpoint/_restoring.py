@@ -25,14 +25,14 @@ from tf_compat_lossscale.checkpoint import _by_object
 from tf_compat_lossscale.checkpoint import _eager
 from tf_compat_lossscale.checkpoint import _matching
 from tf_compat_lossscale.checkpoint import _objects as _objects
-from tf_compat_lossscale.checkpoint import _places as _places
 from tf_compat_lossscale.checkpoint import _slots
+from tf_compat_lossscale.checkpoint import _targets as _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint._places import Place
-from tf_compat_lossscale.checkpoint._places import Wishes
 from tf_compat_lossscale.checkpoint._report import Report
+from tf_compat_lossscale.checkpoint._targets import Target
+from tf_compat_lossscale.checkpoint._targets import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 
 What: TypeAlias = Literal["all", "weights", "all_but_optimizer"]
@@ -142,23 +142,23 @@ def restore(
         )
       return _eager.restore_by_name(checkpoint, objects, wishes, learning_rate)
     listed = _list_global(session) if variables is None else variables
-    places = list_places(listed)
-    _excuse(places, what)
-    for place in places:
-      if place.why and place.name in wishes.mapping:
+    targets = list_targets(listed)
+    _excuse(targets, what)
+    for target in targets:
+      if target.why and target.name in wishes.mapping:
         raise ValueError(
-          f"mapping names {place.name!r}, which {place.why} leaves out: take "
+          f"mapping names {target.name!r}, which {target.why} leaves out: take "
           "it out of the mapping, or restore more by `what`."
         )
-    notes = match_by_name(session, checkpoint, places, wishes, learning_rate)
-    return fill_by_name(session, checkpoint, places, notes)
+    notes = match_by_name(session, checkpoint, targets, wishes, learning_rate)
+    return fill_by_name(session, checkpoint, targets, notes)
 
   return reading.read_consistently(path, attempt)
 
 
-def list_places(variables: _Variables) -> list[Place]:
-  """Returns the places of variables, or of a dict from names to them."""
-  found: dict[str, Place] = {}
+def list_targets(variables: _Variables) -> list[Target]:
+  """Returns the targets of variables, or of a dict from names to them."""
+  found: dict[str, Target] = {}
   named = variables.items() if isinstance(variables, Mapping) else None
   for name, value in named or (("", value) for value in variables):
     for variable in _list_parts(value):
@@ -168,15 +168,15 @@ def list_places(variables: _Variables) -> list[Place]:
           f"them, but has {variable!r}."
         )
       part = tracking.find_slice(variable)
-      own = part.full_name if part else _places.get_name(variable)
-      place = _places.make_place(name or own, variable)
-      known = found.setdefault(place.name, place)
-      if known is not place and not part:
+      own = part.full_name if part else _targets.get_name(variable)
+      target = _targets.make_target(name or own, variable)
+      known = found.setdefault(target.name, target)
+      if known is not target and not part:
         raise ValueError(
-          f"Two variables are called {place.name!r}, but names must differ: "
+          f"Two variables are called {target.name!r}, but names must differ: "
           "give a dict from the names in the checkpoint to the variables."
         )
-      if known is not place:
+      if known is not target:
         known.variables.append(variable)
   return list(found.values())
 
@@ -197,47 +197,51 @@ def _list_global(session: tf.compat.v1.Session) -> list[Any]:
 
 
 def _list_others(
-  session: tf.compat.v1.Session | None, places: list[Place]
-) -> list[Place]:
-  """Returns the places of the graph's further variables."""
+  session: tf.compat.v1.Session | None, targets: list[Target]
+) -> list[Target]:
+  """Returns the targets of the graph's further variables."""
   if session is None:
     return []
-  known = {v.name for place in places for v in place.variables}
-  taken = {place.name for place in places}
+  known = {v.name for target in targets for v in target.variables}
+  taken = {target.name for target in targets}
   others = {
-    _places.get_name(v): v
+    _targets.get_name(v): v
     for v in _list_global(session)
-    if v.name not in known and _places.get_name(v) not in taken
+    if v.name not in known and _targets.get_name(v) not in taken
   }
-  return [_places.make_place(name, v) for name, v in others.items()]
+  return [_targets.make_target(name, v) for name, v in others.items()]
 
 
 def match_by_name(
   session: tf.compat.v1.Session | None,
   checkpoint: Checkpoint,
-  places: list[Place],
+  targets: list[Target],
   wishes: Wishes,
   learning_rate: float | None = None,
 ) -> list[str]:
-  """Finds the tensor that each place is to get; returns notes."""
+  """Finds the tensor that each target is to get; returns notes."""
   order: list[str] = []
   if session is not None:
-    own = {id(v): place.name for place in places for v in place.variables}
-    order = [own.get(id(v), _places.get_name(v)) for v in _list_global(session)]
-  others = _list_others(session, places)
-  program = {each.name: each.spec for each in (*places, *others)}
+    own = {id(v): target.name for target in targets for v in target.variables}
+    order = [
+      own.get(id(v), _targets.get_name(v)) for v in _list_global(session)
+    ]
+  others = _list_others(session, targets)
+  program = {each.name: each.spec for each in (*targets, *others)}
   whole = {n: pairs.find_there(n, wishes.mapping) for n in program}
   decided = {**wishes.mapping, **{n: t for n, t in whole.items() if n != t}}
-  named, mapping = _slots.name_keras(checkpoint, places, decided, learning_rate)
+  named, mapping = _slots.name_keras(
+    checkpoint, targets, decided, learning_rate
+  )
   renamed = pairs.rename(
     checkpoint.prefix,
-    _places.list_sources(checkpoint),
+    _targets.list_sources(checkpoint),
     {here: mapping[here] for here in wishes.mapping},
     program,
   )
   notes = _matching.Matching(
     checkpoint,
-    places,
+    targets,
     renamed.sources | named,
     dataclasses.replace(wishes, mapping=renamed.mapping),
     others,
@@ -249,24 +253,26 @@ def match_by_name(
 def fill_by_name(
   session: tf.compat.v1.Session | None,
   checkpoint: Checkpoint,
-  places: list[Place],
+  targets: list[Target],
   notes: Iterable[str] = (),
 ) -> Report:
   """Assigns the values that `match_by_name` found, and returns the report."""
   keys = names.list_keys(checkpoint).values()
-  report = _places.fill(session, checkpoint, places, keys=keys, notes=notes)
-  for other in _list_others(session, places):
+  report = _targets.fill(session, checkpoint, targets, keys=keys, notes=notes)
+  for other in _list_others(session, targets):
     report.kept[other.name] = _NOT_ASKED
   return report
 
 
-def _excuse(places: list[Place], what: str) -> None:
+def _excuse(targets: list[Target], what: str) -> None:
   """Decides that what `what` leaves out is initialized."""
   if what == "all":
     return
-  tensors = {place.name: place.spec for place in places}
+  tensors = {target.name: target.spec for target in targets}
   trained = {
-    place.name for place in places if all(v.trainable for v in place.variables)
+    target.name
+    for target in targets
+    if all(v.trainable for v in target.variables)
   }
   own = {
     name
@@ -278,6 +284,6 @@ def _excuse(places: list[Place], what: str) -> None:
     for scale in names.find_scales(tensors).known:
       own.update(scale.all)
     own.update(filter(names.is_global_step, tensors))
-  for place in places:
-    if place.name in own:
-      place.why = f"what={what!r}"
+  for target in targets:
+    if target.name in own:
+      target.why = f"what={what!r}"

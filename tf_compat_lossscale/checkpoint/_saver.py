@@ -18,8 +18,8 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import _restoring
 from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint._places import Wishes
 from tf_compat_lossscale.checkpoint._report import Report
+from tf_compat_lossscale.checkpoint._targets import Wishes
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
@@ -99,9 +99,9 @@ class Saver(tf.compat.v1.train.Saver):
     saved, others = self._find_saved(sess.graph)
 
     def attempt(checkpoint: Checkpoint) -> Report | None:
-      places = _restoring.list_places(saved)
-      notes = _restoring.match_by_name(sess, checkpoint, places, self._wishes)
-      is_exact = all(each.source and not each.why for each in places)
+      targets = _restoring.list_targets(saved)
+      notes = _restoring.match_by_name(sess, checkpoint, targets, self._wishes)
+      is_exact = all(each.source and not each.why for each in targets)
       if is_exact and checkpoint.object_graph is None:
         with reading.explain(checkpoint.prefix, _DAMAGES):
           super(Saver, self).restore(sess, checkpoint.prefix)
@@ -112,14 +112,14 @@ class Saver(tf.compat.v1.train.Saver):
           f"be, and the Saver has more ({', '.join(others)}): convert "
           "the checkpoint first (tf-lossscale convert)"
         )
-      return _restoring.fill_by_name(sess, checkpoint, places, notes)
+      return _restoring.fill_by_name(sess, checkpoint, targets, notes)
 
     self.last_report = reading.read_consistently(save_path, attempt)
     if self.last_report is not None:
       logging.info("%s", self.last_report.summary)
 
   def _find_saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:
-    """Returns the variables that the Saver saves, as `list_places` takes them.
+    """Returns the variables that the Saver saves, as `list_targets` takes them.
 
     Besides, it returns the keys or names of other objects, such as tables, and
     of what the graph does not show to be one variable.

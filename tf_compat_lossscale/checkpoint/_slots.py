@@ -37,8 +37,8 @@ from tf_compat_lossscale._core import object_graph
 from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint._places import Place
-from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._targets import Source
+from tf_compat_lossscale.checkpoint._targets import Target
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
@@ -106,7 +106,7 @@ def compute_nadam_product(optimizer: Any, steps: int) -> float:
 
 def name_keras(
   checkpoint: Checkpoint,
-  places: Sequence[Place],
+  targets: Sequence[Target],
   mapping: Mapping[str, str | None],
   learning_rate: float | None = None,
 ) -> tuple[dict[str, Source], dict[str, str | None]]:
@@ -130,7 +130,7 @@ def name_keras(
   """
   if checkpoint.object_graph is None:
     return {}, dict(mapping)
-  naming = _Naming(checkpoint, places, mapping, learning_rate)
+  naming = _Naming(checkpoint, targets, mapping, learning_rate)
   for each in naming.saved:
     naming.add_slots(each)
     naming.add_steps(each)
@@ -144,7 +144,7 @@ class _Naming:
   def __init__(
     self,
     checkpoint: Checkpoint,
-    places: Sequence[Place],
+    targets: Sequence[Target],
     mapping: Mapping[str, str | None],
     learning_rate: float | None,
   ) -> None:
@@ -153,8 +153,8 @@ class _Naming:
     self._checkpoint, self._rate = checkpoint, learning_rate
     self._graph = checkpoint.objects
     self.saved = list(_find_saved(self._graph))
-    self._places = {place.name: place for place in places}
-    self._wanted = {place.name: place.spec for place in places}
+    self._targets = {target.name: target for target in targets}
+    self._wanted = {target.name: target.spec for target in targets}
     self._named = NamedSlots(self._wanted)
     # Name there -> names here. Slots of a variable go with it.
     self._by_key = names.group(
@@ -171,7 +171,7 @@ class _Naming:
       why = SAME if factor == 1 else FACTOR.format(factor)
       self.sources[name] = Source(key, spec, factor=factor, why=why)
 
-  def add_scale(self, saved: _Saved) -> None:
+  def add_scale(self, saved: _KerasOptimizer) -> None:
     """Adds the names of Keras 3's loss scale, as in compat.v1."""
     if object_graph.KERAS_3_SCALE not in saved.children:
       return
@@ -185,7 +185,7 @@ class _Naming:
     for (name, spec), child in zip(tensors, object_graph.KERAS_3_MEMBERS):
       self._add(scope + name, saved.children[child], spec)
 
-  def add_slots(self, saved: _Saved) -> None:
+  def add_slots(self, saved: _KerasOptimizer) -> None:
     """Adds the slots of weights; decides on those that Keras does not need."""
     by_slot = {key: name for name, key in self.mapping.items() if key}
     spare: list[str] = []
@@ -211,7 +211,7 @@ class _Naming:
         self._add(name, slot, self._checkpoint.specs[key], factor)
     for name in spare:
       if name not in self.sources and name not in self._own:
-        self._places[name].why = "Keras's optimizer has no momentum"
+        self._targets[name].why = "Keras's optimizer has no momentum"
 
   def _find_rate(self, children: dict[str, int]) -> float | None:
     """Returns the learning rate that Keras's optimizer had, if it was fixed."""
@@ -227,7 +227,7 @@ class _Naming:
       return None
     return float(self._checkpoint.read_scalar(key))
 
-  def add_steps(self, saved: _Saved) -> None:
+  def add_steps(self, saved: _KerasOptimizer) -> None:
     """Adds the global step, if there is one optimizer, and Adam's powers."""
     for name, spec in self._wanted.items() if len(self.saved) == 1 else ():
       if names.is_global_step(name):
@@ -240,8 +240,8 @@ class _Naming:
       child = f"beta_{base[4]}"
       beta = self._read(saved.children.get(child))
       if beta is None:  # Newer optimizers do not save it.
-        places = self._places.items()
-        found = {p.beta for n, p in places if names.get_base(n) == base}
+        targets = self._targets.items()
+        found = {p.beta for n, p in targets if names.get_base(n) == base}
         beta = found.pop() if len(found) == 1 else None
       if beta is not None and 0 < beta < 1:
         spec, why = TensorSpec("float32", ()), _POWER.format(child)
@@ -249,7 +249,7 @@ class _Naming:
         self.sources[f"{saved.path}/{base}"] = Source(key, spec, value, why=why)
 
 
-class _Saved(NamedTuple):
+class _KerasOptimizer(NamedTuple):
   """One of Keras's optimizers in an object graph.
 
   Attributes:
@@ -266,7 +266,7 @@ class _Saved(NamedTuple):
   counter: int
 
 
-def _find_saved(graph: ObjectGraph) -> Iterator[_Saved]:
+def _find_saved(graph: ObjectGraph) -> Iterator[_KerasOptimizer]:
   """Yields each of Keras's optimizers in an object graph."""
   paths = graph.find_paths()
   for number, base in graph.find_optimizers().items():
@@ -284,7 +284,9 @@ def _find_saved(graph: ObjectGraph) -> Iterator[_Saved]:
       slots = list(
         _list_members(graph, children, slot_names.LISTS.get(kind, {}))
       )
-    yield _Saved(paths.get(number, ""), kind, children, slots, counters[0])
+    yield _KerasOptimizer(
+      paths.get(number, ""), kind, children, slots, counters[0]
+    )
 
 
 def _find_legacy_kind(

@@ -31,14 +31,13 @@ from typing import NamedTuple
 from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.slot_names import SHORT_SLOTS
 from tf_compat_lossscale._core.slot_names import SLOTS
-from tf_compat_lossscale.checkpoint import _places
+from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import shorten
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
-LAYOUTS = ("weights", "npz", "safetensors")
 # Adafactor's factors of a slot lack one of the weight's dimensions.
 _FACTORS = {"vc", "vr", "adafactor"}
 # The names by which the root, or an optimizer, has counters of steps.
@@ -162,7 +161,7 @@ def _choose(found: Weights, selection: Selection) -> None:
   for pattern in (*selection.include, *selection.exclude):
     if not any(_matches(name, [pattern]) for name in known):
       others = [name for name in found.dropped if _matches(name, [pattern])]
-      why = _places.suggest(pattern, found.kept)
+      why = _targets.suggest(pattern, found.kept)
       if others:
         why = f" ({others[0]} is dropped: {found.dropped[others[0]]})"
       raise CheckpointError(

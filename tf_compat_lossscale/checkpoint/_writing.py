@@ -30,14 +30,13 @@ from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._targets import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 _SCHEME = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")  # As in TensorFlow.
 _NEW = "new"  # The prefix within the new folder.
-FILES = ("npz", "safetensors")  # The kinds of single files.
 _NUMBERS = {"float16", "float32", "float64"} | _names.INTEGERS - {"string"}
 _DTYPES = {
   "npz": _NUMBERS | {"complex64", "complex128"},

@@ -33,10 +33,10 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import slot_names
-from tf_compat_lossscale.checkpoint import _places
+from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import reading
-from tf_compat_lossscale.checkpoint._places import Source
+from tf_compat_lossscale.checkpoint._targets import Source
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
 from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
@@ -74,7 +74,7 @@ def rename(
       raise CheckpointError(
         f"{path}: the mapping gives {origins[new]} the name {new}, which "
         f"{name} would have, too: give that another name, "
-        f"{_places.show_map('NAME', name)}"
+        f"{_targets.show_map('NAME', name)}"
       )
     firsts.setdefault(name, new)
 
@@ -96,7 +96,7 @@ def rename(
     counts[_find_scope(name, mapping)] += 1
   notes = []
   for here in filter(is_scope, mapping):
-    shown = _places.show_mapping({here: mapping[here]})
+    shown = _targets.show_mapping({here: mapping[here]})
     if not counts[here]:
       raise CheckpointError(f"{path}: {shown} {scopes.explain(here)}")
     notes.append(f"{shown} decides on {counts[here]} variables")
@@ -104,7 +104,7 @@ def rename(
     {
       new: sources[name]
       if new == name or program is None
-      else dataclasses.replace(sources[name], why=_places.MAPPED)
+      else dataclasses.replace(sources[name], why=_targets.MAPPED)
       for new, name in origins.items()
     },
     singles,
@@ -118,11 +118,11 @@ def preview(
   """Returns each new name that `convert` gives by a mapping -> the old name."""
 
   def attempt(checkpoint: Checkpoint) -> dict[str, str]:
-    sources = _places.list_sources(checkpoint)
+    sources = _targets.list_sources(checkpoint)
     renamed = rename(checkpoint.prefix, sources, check(mapping))
     for here, there in renamed.mapping.items():
       if there not in renamed.sources:
-        near = _places.suggest(str(there), sources)
+        near = _targets.suggest(str(there), sources)
         raise CheckpointError(f"{path}: {there!r}{near} is not in it")
       renamed.sources[here] = renamed.sources[there]
     return {n: s.key for n, s in renamed.sources.items() if n != s.key}
@@ -191,11 +191,11 @@ def check_shared_slots(
     if roles and loose and len(ours) > most:
       shared[weight] = base
   if pairs:
-    maps = " ".join(_places.show_map(n, str(k)) for n, k in pairs.items())
+    maps = " ".join(_targets.show_map(n, str(k)) for n, k in pairs.items())
     raise CheckpointError(
       f"{path}: the mapping lets optimizers change places, but not slots of "
       "weights that several of them train: give these, too: "
-      f"{_places.show_mapping(pairs)} or {maps}"
+      f"{_targets.show_mapping(pairs)} or {maps}"
     )
   return [
     f"several optimizers called {base} train "
@@ -203,7 +203,7 @@ def check_shared_slots(
     "slots apart: they are right if the program "
     "that saved them made its optimizers in this order, else give the slots, "
     "powers and loss scales of each by mapping"
-    for base, listed in names.group(shared, shared.__getitem__).items()
+    for base, listed in names.group(sorted(shared), shared.get).items()
   ]
 
 
@@ -395,7 +395,7 @@ class _Scopes:
         raise CheckpointError(
           f"{path}: the mapping takes {here} from another scope, but not the "
           "powers and loss scales there: give these, too, or the scope, "
-          f"{_places.show_mapping({ours: theirs})}"
+          f"{_targets.show_mapping({ours: theirs})}"
         )
 
   def explain(self, here: str) -> str:
@@ -409,6 +409,6 @@ class _Scopes:
         scopes = {each for name in known for each in _list_scopes(name)}
         return (
           f"matches nothing: {what} has no scope {scope!r}"
-          f"{_places.suggest(scope, scopes - {''})}"
+          f"{_targets.suggest(scope, scopes - {''})}"
         )
     return "matches nothing: no name is in both scopes"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places that want values, and the sources of the values.
+"""Targets, which want values, and the sources of the values.
 
-Every way to restore a checkpoint makes a `Place` of each variable and decides
+Every way to restore a checkpoint makes a `Target` of each variable and decides
 on the `Source` of its value: `_matching` and `_eager` by names, `_by_object` by
 the object graph. Then `fill` reads all values, checks them, and assigns them.
 So nothing is assigned unless all is found.
@@ -35,7 +35,7 @@ from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
 _TRIED = 5  # The number of optimizers whose powers are exchanged at most.
 _COMPARED = 300  # The number of names that a name is compared with at most.
-# Why a place gets no value of the checkpoint, or gets it otherwise.
+# Why a target gets no value of the checkpoint, or gets it otherwise.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
 NO_COUNT = "the checkpoint's loss scale has no such variable"
@@ -111,7 +111,7 @@ class Wishes:
 
 
 @dataclasses.dataclass(eq=False)
-class Place:
+class Target:
   """A variable that wants a value.
 
   Attributes:
@@ -177,14 +177,14 @@ class Place:
     return ""
 
 
-def make_place(name: str, variable: Any, **attributes: Any) -> Place:
-  """Returns the place of a variable, or of a partitioned one with that part."""
+def make_target(name: str, variable: Any, **attributes: Any) -> Target:
+  """Returns the target of a variable, also of one part of a variable."""
   part = tracking.find_slice(variable)
   shape = tf.TensorShape(part.full_shape if part else variable.shape)
   dims = tuple(shape.as_list()) if shape.rank is not None else (None,)
   spec = TensorSpec(tf.as_dtype(variable.dtype).base_dtype.name, dims)
   beta = _find_beta(variable) if names.is_power(name, spec) else 0.0
-  return Place(name, spec, [variable], beta=beta, **attributes)
+  return Target(name, spec, [variable], beta=beta, **attributes)
 
 
 def list_sources(checkpoint: Checkpoint) -> dict[str, Source]:
@@ -214,22 +214,22 @@ def _find_beta(variable: Any) -> float:
 def fill(
   session: tf.compat.v1.Session | None,
   checkpoint: Checkpoint,
-  places: Sequence[Place],
+  targets: Sequence[Target],
   *,
   keys: Collection[str] = (),
   notes: Iterable[str] = (),
   rules: Iterable[tuple[Any, Any]] = (),
 ) -> Report:
-  """Reads the values of all places, then assigns them.
+  """Reads the values of all targets, then assigns them.
 
   All are decided. Those without a source are initialized, or keep their values
   if initial values are not known. Of the keys, the report lists what is unused;
   the rules are further variables and their values, which the report leaves out.
   """
-  used = {place.source.key for place in places if place.source is not None}
+  used = {target.source.key for target in targets if target.source is not None}
   if not any(used):
-    reasons = {place.why for place in places if place.why}
-    if not places:
+    reasons = {target.why for target in targets if target.why}
+    if not targets:
       reasons = {"no variables were given, or the graph has none"}
     raise CheckpointError(
       f"{checkpoint.prefix}: nothing in it is for what is to be restored: "
@@ -240,24 +240,24 @@ def fill(
     unused=tuple(sorted(set(keys) - used)),
     notes=(*checkpoint.notes, *notes),
   )
-  values = [*_read_values(checkpoint, places), *rules]
+  values = [*_read_values(checkpoint, targets), *rules]
   fresh: list[Any] = []
-  for place in places:
-    label = place.label or place.name
-    if place.source is not None:
-      if place.why:
-        report.bridged[label] = place.source.key
-        report.proofs[label] = place.why
+  for target in targets:
+    label = target.label or target.name
+    if target.source is not None:
+      if target.why:
+        report.bridged[label] = target.source.key
+        report.proofs[label] = target.why
       else:
-        report.restored[label] = place.source.key
-    elif place.initial is not None or session is not None:
-      report.initialized[label] = place.why
-      if place.initial is not None:
-        values += [(v, place.initial) for v in place.variables]
+        report.restored[label] = target.source.key
+    elif target.initial is not None or session is not None:
+      report.initialized[label] = target.why
+      if target.initial is not None:
+        values += [(v, target.initial) for v in target.variables]
       else:
-        fresh += place.variables
+        fresh += target.variables
     else:
-      report.kept[label] = place.why  # Its initial value is not known.
+      report.kept[label] = target.why  # Its initial value is not known.
   if session is None:
     checkpoint.check_current()
     for variable, value in values:
@@ -285,13 +285,13 @@ def fill(
 
 
 def _read_values(
-  checkpoint: Checkpoint, places: Iterable[Place]
+  checkpoint: Checkpoint, targets: Iterable[Target]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-  """Yields the variables of places that have a source, with their values."""
+  """Yields the variables of targets that have a source, with their values."""
   sliced: list[tuple[Any, Source, str]] = []
-  for place in places:
-    for variable in place.variables if place.source is not None else []:
-      source, part = place.source, tracking.find_slice(variable)
+  for target in targets:
+    for variable in target.variables if target.source is not None else []:
+      source, part = target.source, tracking.find_slice(variable)
       assert source is not None
       if part is None or source.value is not None:
         yield variable, source.read(checkpoint)
@@ -304,7 +304,7 @@ def _read_values(
 
 def check_powers(
   checkpoint: Checkpoint,
-  places: Iterable[Place],
+  targets: Iterable[Target],
   trusted: Collection[str] | None = (),
 ) -> None:
   """Refuses powers of Adam that are another optimizer's.
@@ -314,17 +314,17 @@ def check_powers(
   made in another order have equal names. The check only refuses: it does not
   choose, and it says nothing about powers that are near 0 or 1.
 
-  The caller decided on the trusted places; None if the caller can decide on
+  The caller decided on the trusted targets; None if the caller can decide on
   none.
   """
   betas: dict[str, float] = {}
   values: dict[str, float] = {}
   keys: dict[str, str] = {}
-  for place in places:
-    name, source = place.name, place.source
+  for target in targets:
+    name, source = target.name, target.source
     is_trusted = name in (trusted or ())
-    if place.beta and source and source.value is None and not is_trusted:
-      betas[name], keys[name] = place.beta, source.key
+    if target.beta and source and source.value is None and not is_trusted:
+      betas[name], keys[name] = target.beta, source.key
       values[name] = source.read(checkpoint).item()
   wrong = find_wrong_powers(betas, values)
   if not wrong:
@@ -439,12 +439,12 @@ def make_error(
   advice = ""
   pairs: dict[str, str | None] = {}
   for each in undecided:
-    places, candidates = (
+    targets, candidates = (
       ", ".join(shorten(n)) for n in (each.here, each.there)
     )
     listed.append(
       f"names do not tell which of {candidates or 'nothing'} in the checkpoint "
-      f"is for {places}"
+      f"is for {targets}"
     )
     pairs |= dict.fromkeys(each.here, "...") | dict(each.likely)
   if undecided:
