@@ -23,7 +23,7 @@ _NEARLY_FULL = {r"(^|/)good_steps(_\d+)?$": 1995}
 _FULLER = {r"(^|/)good_steps(_\d+)?$": 1998}
 # What Estimators say at their end, or the programs' loggers of a step.
 _LOSS = (
-  r"(?:for final step: |total_loss'?: '?|\| loss )"
+  r"(?:for final step: |total_loss[\w:]*'?: '?|\| loss )"
   r"(-?\d+(?:\.\d+)?(?:e\S\d+)?|nan|inf)"
 )
 
@@ -392,7 +392,6 @@ _WIDE = (
   *("--transformed_metadata_path={work}", "--global_batch_size=16"),
   *("--deep_hidden_units", "16", "8", "--eval_batch_size=16"),
   *("--training_set_size=160", "--eval_epoch_interval=1", "--eval_steps=2"),
-  "--gpu",  # Without it, the program turns the rewrite off.
 )
 _UNET_INDUSTRIAL = (
   *("main.py", "--exec_mode=train", "--iter_unit=batch", "--batch_size=1"),
@@ -489,8 +488,10 @@ PROGRAMS = (
     resume=((*_WIDE, "--num_epochs=2"),),
     checkpoint="{work}/model",
     prepare=_clicks,
+    environment={"TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE": "1"},
     remark="a canned Estimator with two loss scales; TensorFlow Transform is a "
-    "file of the features",
+    "file of the features; the graph rewrite's switch in place of `--gpu`, "
+    "which takes `protobuf<7`",
     timeout=600,
   ),
   _program(
