@@ -115,14 +115,15 @@ class Row:
 
   def format(self, release: str, date: str) -> str:
     """Returns the row of the table of details."""
-    program, counters = self.program, self.program.scale
+    program = self.program
+    more = [program.scale, program.bypass]
     if self.filled:
-      counters = "the runner sets the counter before the program resumes"
+      more[0] = "the runner sets the counter before the program resumes"
     texts = (self.start, self.resume, self.migrated, self.converted)
     lines = (
       f"TensorFlow {release}, {date}, commit {program.commit[:12]}",
       *(f"{k}: {shorten_paths(v)}" for k, v in zip(_STAGES, texts) if v),
-      "; ".join(filter(None, (program.remark, counters, program.bypass))),
+      "; ".join(filter(None, (program.remark, program.float32, *more))),
     )
     details = _BREAK.join(filter(None, lines)).replace("|", "/")
     return f"| {program.repository}, `{program.title}` | {details} |"
@@ -416,7 +417,7 @@ class Trial:
       log = self.run_stage("start", program.start, [*run, *half])
       row.start = self.read_state("work")
       started = True
-      row.converted = self.compare(log, run) or program.float32
+      row.converted = self.compare(log, run)
     except StageError as error:
       row.start, started = f"**{error}**", False
     resumed = False

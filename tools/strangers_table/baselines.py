@@ -31,7 +31,7 @@ PROGRAM = Program(
   environment=_switch.SWITCH["environment"],
   migrate=_switch.SWITCH["migrate"],
   prints=r"loss/value_loss",
-  float32="no: TensorFlow rewrites no graph of an InteractiveSession",
+  float32="TensorFlow rewrites no graph of an InteractiveSession",
   scale="no file of TensorFlow shows the loss scale",
   remark=_switch.REMARK,
 )
