@@ -348,5 +348,6 @@ def byte_size_load_fn(op: Any) -> int:
     raise ValueError(f"{op.name} must have one output, not {len(op.outputs)}")
   output = op.outputs[0]
   output.shape.assert_is_fully_defined()
-  # A resource has a size of 1 in TensorFlow 1, and of 0 today.
-  return output.shape.num_elements() * (output.dtype.size or 1)
+  # In TensorFlow 1 these have a size, and today it is 0.
+  size = {tf.string: 8, tf.resource: 1, tf.variant: 1}.get(output.dtype)
+  return output.shape.num_elements() * (size or output.dtype.size)

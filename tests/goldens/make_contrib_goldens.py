@@ -822,6 +822,20 @@ add("training.parse_values", lambda: [np.array(str(sorted(training.parse_values(
         "unknown=1,a=2", "", "b=1e-3,c=a b")])
 
 
+@case
+def training__GreedyLoadBalancingStrategy():
+    strategy = training.GreedyLoadBalancingStrategy(3, lambda op: op)
+    return np.array([strategy(load) for load in [3, 1, 2.5, 2, 0, 1, 4, 0.5]])
+
+
+@case
+def training__byte_size_load_fn():
+    ops = [tf.zeros(shape, dtype).op for shape, dtype in (
+        ([2, 3], tf.float32), ([], tf.float64), ([0, 4], tf.int64),
+        ([7], tf.bool), ([2], tf.string), ([5], tf.complex128))]
+    return np.array([training.byte_size_load_fn(op) for op in ops])
+
+
 # tf.contrib.crf.
 
 
