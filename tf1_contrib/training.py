@@ -349,5 +349,5 @@ def byte_size_load_fn(op: Any) -> int:
   output = op.outputs[0]
   output.shape.assert_is_fully_defined()
   # In TensorFlow 1 these have a size, and today it is 0.
-  size = {tf.string: 8, tf.resource: 1, tf.variant: 1}.get(output.dtype)
+  size = {"string": 8, "resource": 1, "variant": 1}.get(output.dtype.name)
   return output.shape.num_elements() * (size or output.dtype.size)
