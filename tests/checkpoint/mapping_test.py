@@ -42,15 +42,6 @@ NUMBERS = [("s10", "dynamic"), ("s2", "dynamic")]
     (GAN, GAN, True),
     ([*GAN, ("net", "plain")], [*GAN, ("net", "plain")], False),
   ],
-  ids=[
-    "to_v2",
-    "to_v1",
-    "in_a_scope",
-    "to_contrib",
-    "gan",
-    "gan_to_v1",
-    "more",
-  ],
 )
 def test_the_mapping_of_an_error_can_be_pasted(there, here, v2, tmp_path):
   """Checks that its pairs are right if the order of creation is the same."""
