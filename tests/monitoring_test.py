@@ -6,6 +6,7 @@ import math
 import re
 
 import helpers
+from helpers import read_scalars as read
 import numpy as np
 import processes
 import pytest
@@ -35,17 +36,6 @@ def make_sgd(scale=8.0, period=100):
     scale = tfl.DynamicLossScale(scale, period)
   sgd = tf1.train.GradientDescentOptimizer(0.5)
   return tfl.MixedPrecisionLossScaleOptimizer(sgd, scale)
-
-
-def read(folder):
-  """Returns step -> the scalars of the event files, without the prefix."""
-  found = {}
-  for path in sorted(folder.iterdir()):
-    for event in tf1.train.summary_iterator(str(path)):
-      for value in event.summary.value:
-        name = value.tag.removeprefix("loss_scale/")
-        found.setdefault(event.step, {})[name] = value.simple_value
-  return found
 
 
 class Program:

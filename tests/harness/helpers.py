@@ -138,6 +138,17 @@ def two_replicas() -> tf.distribute.Strategy:
   return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"], reduction)
 
 
+def read_scalars(folder: pathlib.Path) -> dict[int, dict[str, float]]:
+  """Returns step -> the scalars of the event files, without the prefix."""
+  found: dict[int, dict[str, float]] = {}
+  for path in sorted(folder.iterdir()):
+    for event in tf1.train.summary_iterator(str(path)):
+      for value in event.summary.value:
+        name = value.tag.removeprefix("loss_scale/")
+        found.setdefault(event.step, {})[name] = value.simple_value
+  return found
+
+
 def variable_names() -> list[str]:
   """Returns the sorted names of the default graph's variables."""
   return sorted(v.op.name for v in tf1.global_variables())

@@ -17,7 +17,6 @@ from tf_compat_lossscale.programs import tables
 _USE_EACH_ROW = """
 import importlib, json
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import tables
 tfl.install()
 wrong = {}
