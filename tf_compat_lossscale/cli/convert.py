@@ -103,11 +103,12 @@ def add_map(parser: errors.Parser, what: str) -> None:
 def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   with terminal.quiet_tensorflow():
-    from tf_compat_lossscale import checkpoint
+    from tf_compat_lossscale.checkpoint import CheckpointError
+    from tf_compat_lossscale.checkpoint import convert
 
   try:
     with terminal.show_progress(f"Writing {arguments.destination}") as show:
-      conversion = checkpoint.convert(
+      conversion = convert(
         arguments.source,
         arguments.destination,
         arguments.to,
@@ -123,7 +124,7 @@ def execute(arguments: argparse.Namespace) -> int:
         exclude=arguments.exclude,
         dry_run=arguments.dry_run,
       )
-  except checkpoint.CheckpointError as error:
+  except CheckpointError as error:
     raise errors.Mistake(str(error)) from error
   printer = terminal.Printer(sys.stdout)
   list_lines = _list_tensors if arguments.dry_run else _summarize
