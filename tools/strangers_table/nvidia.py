@@ -23,7 +23,7 @@ _NEARLY_FULL = {r"(^|/)good_steps(_\d+)?$": 1995}
 _FULLER = {r"(^|/)good_steps(_\d+)?$": 1998}
 # What Estimators say at their end, or the programs' loggers of a step.
 _LOSS = (
-  r"(?:for final step: |total_loss[\w:]*'?: '?|\| loss )"
+  r"(?:for final step: |total_loss[\w:]*'?(?::| =) '?|\| loss )"
   r"(-?\d+(?:\.\d+)?(?:e\S\d+)?|nan|inf)"
 )
 
