@@ -13,8 +13,6 @@ from typing import Any
 from typing import NamedTuple
 from typing import NoReturn
 
-import tensorflow.compat.v1 as tf
-
 # Types of hyperparameters that are alike: a hyperparameter of one of them takes
 # a value of any. A bool is an integer in Python, so it comes first.
 _ALIKE: tuple[tuple[type, ...], ...] = (
