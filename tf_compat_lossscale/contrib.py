@@ -460,9 +460,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       finite
     )
     op = loss_scale_optimizer.group([op, update], name)
-    step = loss_scale_optimizer.Step(
-      finite, op, pairs, global_step, update=update
-    )
+    step = loss_scale_optimizer.Step(finite, op, pairs, global_step)
     loss_scale_optimizer.keep_step(self, step)
     return op
 

@@ -408,7 +408,7 @@ def update_then_apply(
   update, answer = autograph.convert(loss_scale.update)(grads)
   op = apply_if(answer, apply, strategy, pairs, global_step, name)
   op = group([op, update], name)
-  keep_step(owner, Step(answer, op, pairs, global_step, update=update))
+  keep_step(owner, Step(answer, op, pairs, global_step))
   return op
 
 
@@ -497,7 +497,6 @@ class Step(NamedTuple):
     pairs: The (gradient, variable) pairs, per replica if there are any.
     global_step: The variable that counts the steps that are applied, or None.
     ends: Whether this call ends a step: True, or a bool scalar.
-    update: The op that updates the loss scale; None if only `op` is known to.
   """
 
   applied: bool | tf.Tensor
@@ -505,7 +504,6 @@ class Step(NamedTuple):
   pairs: Any
   global_step: Any
   ends: bool | tf.Tensor = True
-  update: Any = None
 
 
 @dataclasses.dataclass

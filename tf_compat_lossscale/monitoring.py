@@ -244,10 +244,7 @@ class _Probe:
   ) -> None:
     """Adds the ops to the current graph."""
     self.op = step.op
-    # Then the session reads the state while it applies the gradients.
-    update = self.op if step.update is None else step.update
-    update = getattr(update, "op", update)
-    with tf.control_dependencies([control_flow.make_successor(update)]):
+    with tf.control_dependencies([control_flow.make_successor(self.op)]):
       after_step = _read(loss_scale)
     applied = tf.convert_to_tensor(step.applied)
     about = [_to_float64(x) for x in (index, applied, step.ends)]
