@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import loss_scale as loss_scale_lib
 
 tf1 = tf.compat.v1
 
@@ -74,6 +75,32 @@ def test_update_op_is_a_tensor_in_a_graph():
     session.run(tf1.global_variables_initializer())
     session.run(again)
     assert session.run(loss_scale()) == 16
+
+
+@pytest.mark.parametrize("make", [float, lambda x: tf.constant(x, tf.float64)])
+def test_products_are_those_of_float64(make):
+  # The factor is rounded to float32, or else the first product would be 3.3.
+  # The last one would be the smallest that float32 rounds to an infinity.
+  for scale, factor, grown in [
+    (3, 1.1, np.float32(3.3000002)),
+    (1082400 * 2.0**103, 31, 1082400 * 31 * 2.0**103),
+    (1082401 * 2.0**103, 31, 1082401 * 2.0**103),
+  ]:
+    assert (
+      loss_scale_lib.grow(tf.constant(scale, tf.float32), make(factor)) == grown
+    )
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_a_run_that_another_worker_ended_is_not_ended_again(mode):
+  with helpers.mode_scope(mode) as graph, tf1.Session() as session:
+    loss_scale = tfl.DynamicLossScale(8, 3)
+    update_op, _ = loss_scale.update([tf1.placeholder_with_default(1.0, [])])
+    session.run(tf1.global_variables_initializer())
+    # The first look at the count saw a full run, which is over by now.
+    first = next(op for op in graph.get_operations() if op.type == "LogicalAnd")
+    session.run(update_op, {first.outputs[0]: False})
+    assert session.run([loss_scale(), loss_scale.good_steps]) == [8, 1]
 
 
 @pytest.mark.parametrize("mode", ["graph_v1", "eager"])
