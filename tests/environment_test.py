@@ -210,6 +210,54 @@ def test_an_overridden_method_goes_without_its_half(monkeypatch):
   assert not np.isfinite(float(w))
 
 
+class _Computes(tf1.train.GradientDescentOptimizer):
+  """A wrapper that applies gradients itself."""
+
+  inner = None
+
+  def compute_gradients(self, *args, **kwargs):
+    return self.inner.compute_gradients(*args, **kwargs)
+
+
+class _Applies(tf1.train.GradientDescentOptimizer):
+  """A wrapper that computes gradients itself."""
+
+  inner = None
+
+  def apply_gradients(self, *args, **kwargs):
+    return self.inner.apply_gradients(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+  ("wrapper", "computes", "warnings"),
+  [
+    (None, True, 0),
+    (None, False, 1),
+    (_Computes, True, 0),
+    (_Computes, False, 1),
+    (_Applies, True, 0),
+    (_Applies, False, 1),
+  ],
+)
+def test_a_loss_that_nobody_scales_is_said(
+  wrapper, computes, warnings, monkeypatch, caplog
+):
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
+  optimizer = tf1.train.GradientDescentOptimizer(1.0)
+  if wrapper is not None:
+    inner, optimizer = optimizer, wrapper(1.0)
+    optimizer.inner = inner
+  with tf.Graph().as_default():
+    w = tf1.get_variable("w", initializer=1.0, use_resource=True)
+    for _ in range(2):
+      loss = w * w
+      pairs = [(tf.gradients(loss, w)[0], w)]
+      if computes:
+        pairs = optimizer.compute_gradients(loss)
+      optimizer.apply_gradients(pairs)
+  assert caplog.text.count("compute_gradients was not called") == warnings
+
+
 def test_what_happened_is_printed_once(monkeypatch, capfd):
   monkeypatch.setenv(legacy_names.MIXED_PRECISION, "1")
   helpers.INNER["sgd"]()

@@ -217,6 +217,10 @@ def _apply_gradients(
     loss_scale_optimizer.update_then_apply, self, loss_scale, apply
   )
   pairs = pair_checks.read(grads_and_vars)
+  # A wrapper and the optimizer within may share the work: one computes, and the
+  # other applies.
+  if not loss_scale_optimizer.has_computed(tf.compat.v1.get_default_graph()):
+    loss_scale_optimizer.warn_if_unread(self, loss_scale, pairs)
   return loss_scale_optimizer.take_step(step, pairs, global_step, name)
 
 

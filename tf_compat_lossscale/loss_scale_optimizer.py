@@ -543,6 +543,12 @@ def list_optimizers(graph: tf.Graph) -> list[Any]:
   ]
 
 
+def has_computed(graph: tf.Graph) -> bool:
+  """Returns whether an optimizer with a loss scale has computed gradients."""
+  found = graphs.list_states(graph)
+  return any(isinstance(each, _Built) and each.computed for each in found)
+
+
 def keep_computed(owner: Any, pairs: Pairs) -> None:
   """Keeps what `compute_gradients` returns in a graph."""
   if not tf.executing_eagerly():
