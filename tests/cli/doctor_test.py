@@ -181,11 +181,10 @@ def test_a_stuck_run(tmp_path, capfd):
   )
   assert len(others) == 3 and all(x.startswith("Try: ") for x in others)
   assert not err
-  _, _, shown = pseudo_terminals.run(
-    "doctor", str(tmp_path), cwd=tmp_path, COLUMNS="60"
-  )  # Lines end at blanks.
-  assert shown.split() == out.split()
-  assert max(map(len, shown.splitlines()[1:])) <= 60
+  # Lines end at blanks.
+  _, _, shown = pseudo_terminals.run("doctor", ".", cwd=tmp_path, COLUMNS="60")
+  assert shown.split()[1:] == out.split()[1:]
+  assert max(map(len, shown.splitlines())) <= 60
   assert main.main(["doctor", str(tmp_path), "--format=json"]) == 1
   result = json.loads(capfd.readouterr().out)
   assert result["verdict"] == "stuck" and not result["healthy"]
