@@ -39,13 +39,13 @@ class _Row(NamedTuple):
     options: The options of `convert` that it has besides those of all.
     api: The API whose names loss scales get; None if they are left out.
     is_v1: Whether powers lie in the conds of TensorFlow 1's control flow.
-    is_file: Whether it is one file, of the kind that `write_file` writes.
+    file: The kind of file that it is, for `write_file`; "" for a checkpoint.
   """
 
   options: tuple[str, ...]
   api: str | None = None
   is_v1: bool = False
-  is_file: bool = False
+  file: str = ""
 
 
 _NAMES = ("mapping", "same_order")
@@ -59,8 +59,8 @@ _LAYOUTS: dict[Layout, _Row] = {
   "contrib": _Row(_SCALES, names.CONTRIB, is_v1=True),
   "fp32": _Row(_NAMES),
   "weights": _Row(_MODEL),
-  "npz": _Row(_MODEL, is_file=True),
-  "safetensors": _Row(_MODEL, is_file=True),
+  "npz": _Row(_MODEL, file="npz"),
+  "safetensors": _Row(_MODEL, file="safetensors"),
 }
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
@@ -144,20 +144,22 @@ def convert(
   scale = _find_scale(set_loss_scale, reset)
   options = Options(row.api, row.is_v1, scale, pairs.check(mapping), same_order)
   path = reading.check_path(destination)
-  if row.is_file:
-    _writing.check_file(path, to, overwrite)
+  if row.file:
+    _writing.check_file(path, row.file, overwrite)
   else:
     _writing.check_prefix(path, overwrite)
 
   def attempt(checkpoint: Checkpoint) -> Conversion:
     sources, result = _plan(checkpoint, path, row, options, selection)
-    if row.is_file:
-      _writing.check_tensors(path, to, result.written)
+    if row.file:
+      _writing.check_tensors(path, row.file, result.written)
     if dry_run:
       return result
     advance = progress(result.size) if progress else lambda size: None
-    if row.is_file:
-      _writing.write_file(path, to, overwrite, checkpoint, sources, advance)
+    if row.file:
+      _writing.write_file(
+        path, row.file, overwrite, checkpoint, sources, advance
+      )
       return result
     keeps_names = not (result.renamed or result.added or result.dropped)
     more = _writing.write_checkpoint(

@@ -41,6 +41,7 @@ from tf_compat_lossscale.checkpoint._targets import Undecided
 from tf_compat_lossscale.checkpoint._targets import Wishes
 from tf_compat_lossscale.checkpoint.names import ScaleNames
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
+from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import MOST
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
@@ -53,6 +54,10 @@ _ONLY_IN_SCOPE = "the only {} in its scope"
 
 class Matching:
   """A search for sources, whose steps each decide on some targets.
+
+  The steps are in `run`: what the caller's mapping says, loss scales, powers of
+  Adam, and the rest. A target is taken, starts from its initial value, is
+  missing, does not fit, or is undecided. The last three end in one error.
 
   Attributes:
     here: The names of the targets that nothing is decided about yet.
@@ -125,7 +130,7 @@ class Matching:
     return [] if self.wishes.same_order else notes
 
   def fit_powers(self) -> None:
-    """Takes powers that fit by their values for likely ones that do not."""
+    """Corrects the mapping that the error prints, by the values of powers."""
     doubts = [each for each in self.undecided if names.is_power(each.here[0])]
     listed = [(n, each) for each in doubts for n in each.here]
     known = [n for n, _ in listed if n in self.targets]
@@ -180,7 +185,6 @@ class Matching:
     mapping = self.complete_mapping()
     if not mapping:
       return
-    scales = names.find_scales(self.here).known
     theirs = {
       name: scale
       for scale in names.find_scales(self.there).known
@@ -193,7 +197,7 @@ class Matching:
         self.initialize(name, _targets.TO_NONE)
       else:
         self.pair(name, key, _targets.MAPPED, self.may_share(key))
-    for scale in scales:
+    for scale in self.scales.known:
       if mapping.get(scale.names[0], "") is None:
         for name in scale.parts.values():
           self.initialize(name, _targets.TO_NONE)
@@ -205,16 +209,18 @@ class Matching:
 
   def complete_mapping(self) -> dict[str, str | None]:
     """Checks the caller's mapping, and adds the other powers of each Adam."""
-    mapping = dict(self.wishes.mapping)
+    path, mapping = self.checkpoint.prefix, dict(self.wishes.mapping)
     for name, key in self.wishes.mapping.items():
       if name not in self.targets:
         near = _targets.suggest(name, self.targets)
-        raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
+        raise CheckpointError(
+          f"{path}: mapping names {name!r}{near}, which is no variable"
+        )
       if key is not None and key not in self.sources:
         near = _targets.suggest(key, self.sources)
-        raise ValueError(
-          f"mapping has {key!r}{near} for {name!r}, which is not in the "
-          "checkpoint."
+        raise CheckpointError(
+          f"{path}: mapping has {key!r}{near} for {name!r}, which is not in "
+          "the checkpoint"
         )
       if key and names.is_power(name, self.targets[name].spec):
         other, other_key = map(names.get_other_power, (name, key))
@@ -374,7 +380,7 @@ class Matching:
       are_clear = is_rooted and not more and not others
       pairs[here] = there
     else:
-      are_clear = not lone and not (left and "" in {*targets, *left})
+      are_clear = not lone and not (left and "" in candidates)
     why = _ONLY if len(ours) == len(theirs) == 1 else _ONLY_IN_SCOPE
     is_told = are_clear and are_single
     return (pairs, why.format(what)) if is_told else (None, "")

@@ -166,7 +166,7 @@ def check_file(path: str, kind: str, overwrite: bool) -> None:
   end = os.path.splitext(path)[1]
   if end not in ("", f".{kind}"):
     raise CheckpointError(
-      f"{path}: the name of a file of --to={kind} does not end in {end}: name "
+      f"{path}: the name of a file of {kind} does not end in {end}: name "
       f"one such as {os.path.splitext(path)[0]}.{kind}"
     )
   if os.path.lexists(path):
