@@ -122,7 +122,7 @@ def _judge_values(facts: _Facts) -> _Verdict:
   )
 
 
-def _judge_end(facts: _Facts) -> _Verdict:
+def _judge_stuck_end(facts: _Facts) -> _Verdict:
   end: list[scalars.Row] = []
   for old, row in reversed(facts.pairs):
     if row.skipped < row.step - old.step:
@@ -146,7 +146,7 @@ def _judge_end(facts: _Facts) -> _Verdict:
   )
 
 
-def _judge_floor(facts: _Facts) -> _Verdict:
+def _judge_stuck_floor(facts: _Facts) -> _Verdict:
   """Judges a scale that fell to its lowest value, or began at 1, and stays.
 
   There, a skipped step does not change the scale. So a log of the scale alone
@@ -259,6 +259,6 @@ def _judge_climb(facts: _Facts) -> _Verdict:
 
 
 _RULES: tuple[Callable[[_Facts], _Verdict], ...] = (
-  *(_judge_values, _judge_end, _judge_floor, _judge_length),
+  *(_judge_values, _judge_stuck_end, _judge_stuck_floor, _judge_length),
   *(_judge_rest, _judge_falls, _judge_share, _judge_climb),
 )
