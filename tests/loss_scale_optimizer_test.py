@@ -845,16 +845,6 @@ def test_a_copy_and_a_manager_that_is_read(caplog):
   assert _SAID not in caplog.text
 
 
-def test_optimizers_by_the_environment_do_not_warn(monkeypatch, caplog):
-  monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "1")
-  tfl.honor_environment(quiet=True)
-  try:
-    _train("graph", sgd, _bypass, caplog)
-  finally:
-    tfl.ignore_environment()
-  assert _SAID not in caplog.text
-
-
 # SavedModels that train on -------------------------------------------------
 
 
