@@ -320,18 +320,14 @@ def _append_if_skipped(
   """Appends to a vector which gradients are not finite, if a step is skipped.
 
   The op that looks at the gradients is dead in a good step, because one of its
-  inputs is. Each input costs, so the small gradients are joined as in the check
-  that decides on the step: graph optimizers join them once for both.
+  inputs is. As inputs of a branch, each gradient would cost an op.
   """
-  joined = finite.join_small(values)
 
   def append(old: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
-    parts = [x._replace(value=value) for x, value in zip(joined, values)]
-    bad = ~finite.are_each_finite(parts)
+    bad = [~finite.are_elements_finite([value]) for value in values]
     return tf.concat([old, tf.cast(bad, tf.float64)], 0)
 
-  inputs = [part.value for part in joined]
-  specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+  specs = [tf.TensorSpec(x.shape, x.dtype) for x in values]
   # AutoGraph would only take time.
   function = tf.function(append, autograph=False).get_concrete_function(
     tf.TensorSpec([None], tf.float64), *specs
@@ -342,7 +338,7 @@ def _append_if_skipped(
     # need `skipped` would run.
     (longer,) = tf.raw_ops.StatelessCase(
       branch_index=0,
-      input=[skipped, *inputs],
+      input=[skipped, *values],
       Tout=[tf.float64],
       branches=[function],
     )
