@@ -5,9 +5,13 @@ from typing import Any
 
 # Eight more good steps double a scale whose period is 2000.
 NEARLY_FULL = {r"(^|/)good_steps(_\d+)?$": 1995}
-SWITCH: dict[str, Any] = {
+# Of a program whose scale is left alone.
+ON: dict[str, Any] = {
   "environment": {"TF_ENABLE_AUTO_MIXED_PRECISION": "1"},
   "migrate": ("--nvidia-switch",),
+}
+SWITCH: dict[str, Any] = {
+  **ON,
   "settings": NEARLY_FULL,
   "initial": 2.0**15,
 }

@@ -38,8 +38,7 @@ PROGRAM = Program(
   start=(_train(10),),
   resume=(_train(20),),
   checkpoint="{work}/model",
-  environment=_switch.SWITCH["environment"],
-  migrate=_switch.SWITCH["migrate"],
+  **_switch.ON,
   scale="no loss scale moves: the program calls `tf.gradients` itself, and its "
   "optimizer has an `apply_gradients` of its own",
   remark=f"version 1.2.0, with {_switch.REMARK}",

@@ -4,15 +4,18 @@
 import pathlib
 import pickle
 import random
+import subprocess
+import sys
 
-from strangers_table import _python_2
 from strangers_table import _switch
 from strangers_table import Program
 
 
 def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
   """Makes Python 3 of the program, and writes users and what they bought."""
-  _python_2.convert(repo / "din")
+  sources = sorted(map(str, (repo / "din").glob("*.py")))
+  command = (sys.executable, "-m", "lib2to3", "--write", "--nobackups")
+  subprocess.run([*command, *sources], check=True, capture_output=True)
   random.seed(1)
   users, things = 40, 100
 
@@ -43,8 +46,7 @@ PROGRAM = Program(
   start=(("{repo}/din/train.py",),),
   checkpoint="{work}/save_path",
   prepare=prepare,
-  environment=_switch.SWITCH["environment"],
-  migrate=_switch.SWITCH["migrate"],
+  **_switch.ON,
   scale="the program begins anew in each run",
-  remark=f"{_switch.UNSCALED}; {_python_2.REMARK}",
+  remark=f"{_switch.UNSCALED}; 2to3 makes Python 3 of it",
 )

@@ -32,8 +32,7 @@ def _make(name: str, title: str, **values: str | None) -> Program:
     folder=None,
     start=((f"{{repo}}/{path}",),),
     prepare=prepare,
-    environment=_switch.SWITCH["environment"],
-    migrate=_switch.SWITCH["migrate"],
+    **_switch.ON,
     remark=_switch.REMARK,
     **values,
   )

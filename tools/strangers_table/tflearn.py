@@ -38,8 +38,7 @@ PROGRAM = Program(
   start=(("{repo}/examples/basics/weights_persistence.py",),),
   checkpoint="{work}/model.tfl",
   prepare=prepare,
-  environment=_switch.SWITCH["environment"],
-  migrate=_switch.SWITCH["migrate"],
+  **_switch.ON,
   scale="the program loads what it saved, and begins anew in each run",
   remark=f"{_switch.UNSCALED}; noise in place of MNIST",
 )
