@@ -23,14 +23,13 @@ _STEPS = 500
 
 def main() -> None:
   layers = tf.keras.layers
-  tail = [layers.Flatten(), layers.Dense(128, "relu"), layers.Dense(10)]
   model = tf.keras.Sequential(
     [
-      *(
-        layers.Conv2D(size, 3, 2, "same", activation="relu")
-        for size in (32, 64)
-      ),
-      *tail,
+      layers.Conv2D(32, 3, 2, "same", activation="relu"),
+      layers.Conv2D(64, 3, 2, "same", activation="relu"),
+      layers.Flatten(),
+      layers.Dense(128, "relu"),
+      layers.Dense(10),
     ]
   )
   optimizer = tf.keras.optimizers.legacy.SGD(0.01, 0.9)

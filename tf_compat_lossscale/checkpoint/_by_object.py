@@ -29,7 +29,7 @@ from tf_compat_lossscale._core import object_graph
 from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.object_graph import ObjectGraph
 from tf_compat_lossscale._core.tf import optimizers
-from tf_compat_lossscale.checkpoint import _objects as _objects
+from tf_compat_lossscale.checkpoint import _objects
 from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint._report import Report

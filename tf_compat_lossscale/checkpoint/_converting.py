@@ -50,9 +50,8 @@ class _Row(NamedTuple):
 
 _NAMES = ("mapping", "same_order")
 _SCALES = ("set_loss_scale", "reset", *_NAMES)
-_MODEL = (
-  _weights.Selection._fields
-)  # Of layouts with the model's tensors alone.
+# Of layouts with the model's tensors alone.
+_MODEL = _weights.Selection._fields
 _LAYOUTS: dict[Layout, _Row] = {
   "saver": _Row(_SCALES, names.COMPAT, is_v1=True),
   "saver-v2": _Row(_SCALES, names.COMPAT),

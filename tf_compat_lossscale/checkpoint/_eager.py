@@ -19,7 +19,7 @@ from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import slot_names
 from tf_compat_lossscale._core.tf import optimizers as tf_optimizers
 from tf_compat_lossscale.checkpoint import _matching
-from tf_compat_lossscale.checkpoint import _objects as _objects
+from tf_compat_lossscale.checkpoint import _objects
 from tf_compat_lossscale.checkpoint import _slots
 from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names

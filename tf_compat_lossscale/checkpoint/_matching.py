@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
 
-from tf_compat_lossscale.checkpoint import _targets as _targets
+from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs as _pairs
 from tf_compat_lossscale.checkpoint._targets import Source

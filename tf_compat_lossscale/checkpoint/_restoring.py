@@ -24,9 +24,9 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import _by_object
 from tf_compat_lossscale.checkpoint import _eager
 from tf_compat_lossscale.checkpoint import _matching
-from tf_compat_lossscale.checkpoint import _objects as _objects
+from tf_compat_lossscale.checkpoint import _objects
 from tf_compat_lossscale.checkpoint import _slots
-from tf_compat_lossscale.checkpoint import _targets as _targets
+from tf_compat_lossscale.checkpoint import _targets
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import pairs
 from tf_compat_lossscale.checkpoint import reading
