@@ -66,10 +66,10 @@ def test_a_bad_flag_leads_to_the_help_of_its_subcommand(name, capsys):
       "--steps=5 (the program's options go after it)",
     ),
     (["scan", "--fix", "src"], "scan: ", "migrate --write makes the edits)"),
-    (["migrate", "--fix", "src"], "migrate: ", "--fix (use --write)"),
-    (["migrate", "-w", "src"], "migrate: ", "-w (use --write)"),
-    (["migrate", "--dry-run", "src"], "migrate: ", "migrate edits nothing)"),
-    (["inspect", "--json", "x"], "inspect: ", "--json (use --format=json)"),
+    (["migrate", "-w", "src"], "migrate: ", "migrate --write makes the edits)"),
+    (["migrate", "--dry-run", "src"], "migrate: ", "--write edits files)"),
+    (["doctor", "--json", "x"], "doctor: ", "--json (use --format=json)"),
+    (["plot", "--json", "x"], "plot: ", "unrecognized arguments: --json"),
   ],
 )
 def test_words_of_no_parser(argv, start, end, capsys):

@@ -55,7 +55,7 @@ def announce(monkeypatch, long, work):
   outer, inner = os.openpty()
   with open(inner, "w", encoding="utf-8") as stream:
     monkeypatch.setattr(sys, "stderr", stream)
-    with terminal.announce("Reading \x1bx"):
+    with terminal.show_progress("Reading \x1bx"):
       work()
   return pseudo_terminals.read_all(outer)
 
@@ -70,7 +70,7 @@ def take_long():
 def test_work_without_pieces_is_announced(monkeypatch, capsys):
   line = "Reading \\x1bx ..."
   shown = announce(monkeypatch, 0.01, take_long)
-  assert shown == f"{line}\r{' ' * len(line)}\r"
+  assert shown == f"\r{line}\r{' ' * len(line)}\r"
   assert announce(monkeypatch, 60, lambda: None) == ""
 
   def fail():
@@ -81,7 +81,7 @@ def test_work_without_pieces_is_announced(monkeypatch, capsys):
     announce(monkeypatch, 0.01, fail)
   monkeypatch.undo()
   monkeypatch.setattr(terminal, "_LONG", 0.01)
-  with terminal.announce("Reading"):
+  with terminal.show_progress("Reading"):
     take_long()
   assert capsys.readouterr() == ("", "")
 

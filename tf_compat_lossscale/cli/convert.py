@@ -6,11 +6,11 @@ from __future__ import annotations
 import argparse
 import collections
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 import functools
 import re
 import sys
+from typing import Any
 from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
@@ -86,12 +86,30 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.add_flag("--overwrite", "replace DST if it exists")
 
 
+class _Mapping(argparse.Action):
+  """The action of an option whose values make a dictionary."""
+
+  def __call__(
+    self,
+    parser: argparse.ArgumentParser,
+    namespace: argparse.Namespace,
+    values: Any,
+    option_string: str | None = None,
+  ) -> None:
+    here, there = values
+    mapping = {**getattr(namespace, self.dest)}
+    if mapping.setdefault(here, there) != there:
+      message = f"{here} is named twice: {mapping[here]} and {there}"
+      raise argparse.ArgumentError(self, message)
+    setattr(namespace, self.dest, mapping)
+
+
 def add_map(parser: errors.Parser, what: str) -> None:
   """Adds the option --map to a parser; `what` says what a pair does."""
   parser.add_argument(
     "--map",
-    action="append",
-    default=[],
+    action=_Mapping,
+    default={},
     type=_parse_pair,
     metavar="HERE=THERE",
     help=f"{what} may be given several times. A name may have "
@@ -114,7 +132,7 @@ def execute(arguments: argparse.Namespace) -> int:
         arguments.to,
         set_loss_scale=arguments.set_loss_scale,
         reset=arguments.reset,
-        mapping=make_mapping(arguments.map),
+        mapping=arguments.map,
         same_order=arguments.same_order,
         overwrite=arguments.overwrite,
         progress=functools.partial(_count_bytes, show),
@@ -213,18 +231,3 @@ def _unescape(name: str) -> str:
   """Returns a name whose characters may be written as Python's escapes."""
   plain = re.sub(r"\\(=)|\\.", lambda m: "=" if m[1] else m[0], name)
   return plain.encode("latin-1", "backslashreplace").decode("unicode_escape")
-
-
-def make_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-  """Returns the pairs as a dictionary.
-
-  Raises:
-    Mistake: A name has two values.
-  """
-  mapping: dict[str, str] = {}
-  for here, there in pairs:
-    if mapping.setdefault(here, there) != there:
-      raise errors.Mistake(
-        f"--map names {here} twice: {mapping[here]} and {there}"
-      )
-  return mapping

@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 import sys
-from typing import Any
 from typing import TypeAlias
 
 from tf_compat_lossscale.cli import errors
@@ -32,9 +31,10 @@ _FLOAT32 = (
   "division or a softmax, and compute it in float32."
 )
 
-# A name, whether the run is all right, a sentence, and sentences that say what
-# to try. None if the rule does not fit.
-_Verdict: TypeAlias = tuple[Any, ...] | None
+# A name, a sentence, and sentences that say what to try.
+_Verdict: TypeAlias = tuple[str, ...]
+# The names of verdicts that find nothing wrong.
+_HEALTHY = ("healthy", "never moved", "too few")
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -45,18 +45,13 @@ def add_arguments(parser: errors.Parser) -> None:
     "something is, and 2 if there is no log or for another mistake."
   )
   scalars.add_arguments(parser)
-  parser.add_argument(
-    "--format",
-    choices=("text", "json"),
-    default="text",
-    help="the format of the verdict (default: %(default)s)",
-  )
+  parser.add_format()
 
 
 def execute(arguments: argparse.Namespace) -> int:
   """Prints the verdict and returns the exit status."""
   log = scalars.read(arguments)
-  name, is_healthy, sentence, *advice = judge(log)
+  name, sentence, *advice = judge(log)
   scales = [row.scale for row in log.rows]
   scales = [min(scales), max(scales), scales[-1]]
   count, share, words = log.count_skipped()
@@ -65,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
     finite = [x if math.isfinite(x) else str(x) for x in scales]  # As JSON.
     result = {
       "verdict": name,
-      "healthy": is_healthy,
+      "healthy": name in _HEALTHY,
       "log": log.name,
       "sentence": sentence,
       "steps": [first, end],
@@ -85,16 +80,14 @@ def execute(arguments: argparse.Namespace) -> int:
       *log.notes,
     ):
       printer.print(line)
-  return 0 if is_healthy else 1
+  return 0 if name in _HEALTHY else 1
 
 
-def judge(log: scalars.Log) -> tuple[Any, ...]:
-  """Returns what the first rule that fits says: name, sentence and advice."""
+def judge(log: scalars.Log) -> _Verdict:
+  """Returns what the first rule that fits says."""
   facts = _Facts(log)
   found = (rule(facts) for rule in _RULES)
-  return next(
-    filter(None, found), ("healthy", True, "The loss scale is healthy.")
-  )
+  return next(filter(None, found), ("healthy", "The loss scale is healthy."))
 
 
 class _Facts:
@@ -111,18 +104,17 @@ class _Facts:
     self.has_skips = bool(self.falls) or any(row.skipped for row in self.rows)
 
 
-def _judge_values(facts: _Facts) -> _Verdict:
+def _judge_values(facts: _Facts) -> _Verdict | None:
   row = next((x for x in facts.rows if not 0 < x.scale < math.inf), None)
   return row and (
     "not usable",
-    False,
     f"The loss scale is {row.scale:g} at step {row.step}: it must be finite "
     "and above 0.",
     "Restore an older checkpoint, and let nothing else assign the scale.",
   )
 
 
-def _judge_stuck_end(facts: _Facts) -> _Verdict:
+def _judge_stuck_end(facts: _Facts) -> _Verdict | None:
   end: list[scalars.Row] = []
   for old, row in reversed(facts.pairs):
     if row.skipped < row.step - old.step:
@@ -135,7 +127,6 @@ def _judge_stuck_end(facts: _Facts) -> _Verdict:
   begin = end[-1].step - end[-1].skipped + 1
   return (
     "stuck",
-    False,
     f"The run is stuck: all of the last {count} steps, from step {begin} on, "
     f"were skipped, and the loss scale fell to {facts.scale:g}.",
     "The model itself makes gradients that are not finite, so no lower scale "
@@ -146,7 +137,7 @@ def _judge_stuck_end(facts: _Facts) -> _Verdict:
   )
 
 
-def _judge_stuck_floor(facts: _Facts) -> _Verdict:
+def _judge_stuck_floor(facts: _Facts) -> _Verdict | None:
   """Judges a scale that fell to its lowest value, or began at 1, and stays.
 
   There, a skipped step does not change the scale. So a log of the scale alone
@@ -173,7 +164,6 @@ def _judge_stuck_floor(facts: _Facts) -> _Verdict:
     how = f"was {lowest:g} at the first step of the log, {start}"
   return (
     "stuck",
-    False,
     f"The run is stuck: the loss scale {how}, and did not grow in the {since} "
     f"steps since. So at least one step of {limit} was skipped, if not all.",
     "Watch the run by LossScaleHook, LossScaleCallback, or tf-lossscale run "
@@ -182,25 +172,24 @@ def _judge_stuck_floor(facts: _Facts) -> _Verdict:
   )
 
 
-def _judge_length(facts: _Facts) -> _Verdict:
+def _judge_length(facts: _Facts) -> _Verdict | None:
   if facts.steps >= _LEAST_STEPS:
     return None
   few = f"{facts.steps} steps tell too little; {_LEAST_STEPS} are needed."
-  return "too few", True, few, "If the program ended early, look at its log."
+  return "too few", few, "If the program ended early, look at its log."
 
 
-def _judge_rest(facts: _Facts) -> _Verdict:
+def _judge_rest(facts: _Facts) -> _Verdict | None:
   if facts.rises or facts.has_skips:
     return None
   return (
     "never moved",
-    True,
     f"The loss scale is {facts.scale:g} and never moved.",
     f"If it is dynamic, it grows by default after {_PERIOD} good steps.",
   )
 
 
-def _judge_falls(facts: _Facts) -> _Verdict:
+def _judge_falls(facts: _Facts) -> _Verdict | None:
   scale, rises, falls = facts.scale, facts.rises, facts.falls
   top = max(facts.rows, key=lambda row: row.scale)
   half = facts.first.step + facts.steps / 2
@@ -212,7 +201,6 @@ def _judge_falls(facts: _Facts) -> _Verdict:
     return None
   return (
     "falls",
-    False,
     f"The loss scale falls and does not recover: from {top.scale:g} at step "
     f"{top.step} to {scale:g} at step {falls[-1].step}.",
     "Lower the learning rate, or clip the gradients after they are unscaled.",
@@ -220,7 +208,7 @@ def _judge_falls(facts: _Facts) -> _Verdict:
   )
 
 
-def _judge_share(facts: _Facts) -> _Verdict:
+def _judge_share(facts: _Facts) -> _Verdict | None:
   stretch = max(_LEAST_STEPS, min(_STRETCH, facts.steps // 2))
   begin = facts.last.step - stretch
   count = sum(x.skipped for x in facts.rows if x.step > begin)
@@ -229,7 +217,6 @@ def _judge_share(facts: _Facts) -> _Verdict:
   words = "" if facts.tells_skips else "at least "
   return (
     "skips too often",
-    False,
     f"Too many steps are skipped: {words}{count} of the last {stretch} "
     f"({count / stretch:.1%}); more than {_MOST_SKIPPED:.0%} is too often.",
     "Let the scale grow after more steps: a larger increment_period of "
@@ -238,7 +225,7 @@ def _judge_share(facts: _Facts) -> _Verdict:
   )
 
 
-def _judge_climb(facts: _Facts) -> _Verdict:
+def _judge_climb(facts: _Facts) -> _Verdict | None:
   """Judges a scale that still climbs, and has met no limit: it is too low."""
   first, scale, rises = facts.first, facts.scale, facts.rises
   pace = facts.steps / (len(rises) + 1)
@@ -249,7 +236,6 @@ def _judge_climb(facts: _Facts) -> _Verdict:
     return None
   return (
     "too low",
-    False,
     f"The loss scale is too low: it rose from {first.scale:g} to {scale:g} "
     "without a skipped step, and is still climbing.",
     f"Start with initial_loss_scale={scale:g}, or let the scale grow after "
@@ -258,7 +244,7 @@ def _judge_climb(facts: _Facts) -> _Verdict:
   )
 
 
-_RULES: tuple[Callable[[_Facts], _Verdict], ...] = (
+_RULES: tuple[Callable[[_Facts], _Verdict | None], ...] = (
   *(_judge_values, _judge_stuck_end, _judge_stuck_floor, _judge_length),
   *(_judge_rest, _judge_falls, _judge_share, _judge_climb),
 )

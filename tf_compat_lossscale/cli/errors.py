@@ -43,6 +43,30 @@ class Parser(argparse.ArgumentParser):
     """Adds an option without a value."""
     self.add_argument(name, action="store_true", help=help)
 
+  def add_format(self) -> None:
+    """Adds the option `--format`."""
+    self.add_argument(
+      "--format",
+      choices=("text", "json"),
+      default="text",
+      help="the format of what is printed (default: text)",
+    )
+
+  def add_releases(self, name: str, releases: Sequence[int], help: str) -> None:
+    """Adds an option for each release, such as `--tf1`; one may be given.
+
+    The help has "{}" where the release belongs.
+    """
+    group = self.add_mutually_exclusive_group()
+    for release in releases:
+      group.add_argument(
+        f"--{name}{release}",
+        dest=name,
+        action="store_const",
+        const=release,
+        help=help.format(release),
+      )
+
   def error(self, message: str) -> NoReturn:
     self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 

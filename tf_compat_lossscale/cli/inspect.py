@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.convert import add_map
-from tf_compat_lossscale.cli.convert import make_mapping
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint import Description
@@ -43,14 +42,12 @@ def add_arguments(parser: errors.Parser) -> None:
     "latest checkpoint), a folder of such folders, or a SavedModel; also on "
     "TensorFlow's file systems, such as gs://bucket/model.ckpt-10",
   )
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  parser.add_argument("--keys", action="store_true", help="list every tensor")
+  parser.add_format()
+  parser.add_flag("--keys", "list every tensor")
   add_map(parser, "show which names --map of convert would change;")
-  parser.add_argument(
+  parser.add_flag(
     "--verify",
-    action="store_true",
-    help="read every tensor and compare it with its checksum, also beyond 64 "
-    "MiB",
+    "read every tensor and compare it with its checksum, also beyond 64 MiB",
   )
 
 
@@ -61,15 +58,14 @@ def execute(arguments: argparse.Namespace) -> int:
     from tf_compat_lossscale.checkpoint import pairs
     from tf_compat_lossscale.checkpoint import reading
 
-  mapping = make_mapping(arguments.map)
   descriptions = []
   status = 0
   for given in arguments.paths:
     for path in reading.expand(given):
       try:
-        with terminal.announce(f"Reading {path}"):
+        with terminal.show_progress(f"Reading {path}"):
           description = checkpoint.describe(path, arguments.verify)
-          renamed = pairs.preview(path, mapping) if mapping else {}
+          renamed = pairs.preview(path, arguments.map) if arguments.map else {}
       except checkpoint.CheckpointError as error:
         if arguments.traceback:
           raise
@@ -116,13 +112,10 @@ def _make_plain(value: Any) -> Any:
 
 def _show(description: Description, keys: bool) -> None:
   """Prints a description: on a terminal, its keys are bold."""
-  rows = list(_make_rows(description))
-  if keys:
-    rows += [
-      (f"  {name}", str(tensor)) for name, tensor in description.keys.items()
-    ]
   printer = terminal.Printer(sys.stdout)
-  for name, value in rows:
+  listed = description.keys if keys else {}
+  rows = ((f"  {name}", str(tensor)) for name, tensor in listed.items())
+  for name, value in (*_make_rows(description), *rows):
     printer.print((f"{name}:", "bold"), f" {value}")
 
 

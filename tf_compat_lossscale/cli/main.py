@@ -7,7 +7,6 @@ so that `--help` and `run` start fast and need no TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import importlib
 import os
@@ -34,25 +33,16 @@ _COMMANDS = (
   *("inspect", "convert", "doctor", "plot"),
 )
 
-# Option of other tools -> what it is here, for a command that lacks the option.
-_MEANT: Mapping[str, Mapping[str, str]] = {
-  "scan": {
-    **dict.fromkeys(
-      ("--fix", "--write", "--in-place", "--inplace", "-w", "-i"),
-      "tf-lossscale migrate --write makes the edits",
-    ),
-    "--dry-run": "scan edits nothing",
-    "--json": "use --format=json",
-  },
-  "migrate": {
-    **dict.fromkeys(
-      ("--fix", "--in-place", "--inplace", "-w", "-i"), "use --write"
-    ),
-    "--dry-run": "without --write, migrate edits nothing",
-    "--json": "use --format=json",
-  },
-  "inspect": {"--json": "use --format=json"},
+# Option of other tools -> what to do instead, in the commands that report.
+_MEANT = {
+  **dict.fromkeys(
+    ("--fix", "--write", "--in-place", "--inplace", "-w", "-i"),
+    "tf-lossscale migrate --write makes the edits",
+  ),
+  "--dry-run": "nothing but migrate --write edits files",
+  "--json": "use --format=json",
 }
+_REPORTING = ("scan", "migrate", "inspect", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,8 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
   try:
     return _run_command(words)
   except BrokenPipeError:
-    # The reader of the output, such as `head`, has ended.
-    _drop_output()
+    from tf_compat_lossscale.cli import terminal
+
+    terminal.drop_output()  # Its reader, such as `head`, has ended.
     return 0
   except KeyboardInterrupt:
     if "--traceback" in words:
@@ -81,6 +72,7 @@ def _run_command(argv: Sequence[str]) -> int:
   """Runs a command line and returns the exit status."""
   from tf_compat_lossscale.cli import errors
   from tf_compat_lossscale.cli import run
+  from tf_compat_lossscale.cli import terminal
 
   words, program = run.split_words(argv)
   parser, subparsers = _make_parsers()
@@ -91,9 +83,9 @@ def _run_command(argv: Sequence[str]) -> int:
   arguments, others = parser.parse_known_args(words)
   name = arguments.command
   if others:
-    meant = _MEANT.get(name, {}).get(others[0].partition("=")[0], "")
-    if name == "run":
-      meant = "the program's options go after it"
+    meant = "the program's options go after it" if name == "run" else ""
+    if name in _REPORTING:
+      meant = _MEANT.get(others[0].partition("=")[0], "")
     reporting, another = subparsers.get(name, parser), parser
     if name and others[0] in words[: words.index(name)]:
       reporting, another = another, reporting
@@ -110,7 +102,7 @@ def _run_command(argv: Sequence[str]) -> int:
   except Exception as error:
     if arguments.traceback:
       raise
-    _drop_output()
+    terminal.drop_output()
     status, message = _describe(error)
     if status == _INTERNAL_ERROR:
       message += f"; {parser.prog} --traceback {name} shows where"
@@ -123,17 +115,6 @@ def _run_command(argv: Sequence[str]) -> int:
 def _import_command(name: str) -> Any:
   """Returns the module of a subcommand."""
   return importlib.import_module(f"tf_compat_lossscale.cli.{name}")
-
-
-def _drop_output() -> None:
-  """Drops what standard output cannot take, such as that of a full disk.
-
-  Otherwise Python tries again at its end, and prints a second error.
-  """
-  try:
-    sys.stdout.flush()
-  except OSError:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import sys
-from typing import Any
 from typing import TYPE_CHECKING
 
 from tf_compat_lossscale._core import whole_files
@@ -64,14 +64,11 @@ def execute(arguments: argparse.Namespace) -> int:
   data = selection.read_standard_input(arguments)
   edited = (findings.MIGRATE, *([findings.OFFERED] * arguments.offered))
   report = selection.read(arguments, data, edited)
-  run = _Run(arguments, terminal.Printer(sys.stdout))
+  run = _Run(arguments)
   with terminal.allow_closed_pipe():
-    if selection.STANDARD_INPUT not in arguments.paths:
-      run.take_changes(report)
-    elif not report.errors:
-      run.take_text(data, report)
+    run.take(report, data)
     if arguments.reportfile or run.is_json:
-      reports.write(report, arguments, run.changes)
+      reports.write(report, arguments, run.done if arguments.write else ())
   run.print_rest(report)
   reports.warn(report)
   if run.failed or report.errors:
@@ -80,49 +77,37 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 class _Run:
-  """The work of `migrate` on all files.
-
-  Args:
-    arguments: The arguments of the command line.
-    printer: The printer of standard output.
+  """The work of `migrate` on all files, or on standard input.
 
   Attributes:
     done: The changes that are made or shown.
     failed: Whether a file could not be written.
     is_json: Whether standard output gets a JSON object alone.
-    changes: What was done with each file that changes, for JSON.
   """
 
-  def __init__(self, arguments: argparse.Namespace, printer: terminal.Printer):
+  def __init__(self, arguments: argparse.Namespace):
     self._arguments = arguments
-    self._printer = printer
+    self._printer = terminal.Printer(sys.stdout)
+    self._is_filter = selection.STANDARD_INPUT in arguments.paths
     self.done: list[findings.Change] = []
     self.failed = False
     self.is_json = arguments.format == "json" and not arguments.reportfile
-    self.changes: list[dict[str, Any]] = []
 
-  def take_changes(self, report: findings.ScanReport) -> None:
-    """Writes or shows the changes, file by file."""
+  def take(self, report: findings.ScanReport, data: bytes) -> None:
+    """Writes or shows the changes; `data` is what standard input had."""
     for change in report.changes:
       if change.before == change.after:
         continue
-      is_written = self._arguments.write and self._write(change)
-      if not self._arguments.write:
+      if self._arguments.write:
+        self._write(change)
+      else:
         self.done.append(change)
-        if not self.is_json:
-          self._show(change)
-      self.changes.append(
-        {"path": change.path, "edits": change.edits, "written": is_written}
-      )
-
-  def take_text(self, data: bytes, report: findings.ScanReport) -> None:
-    """Prints the source of standard input with its edits."""
-    self.done = [each for each in report.changes if each.before != each.after]
-    if not self._arguments.check and not self._arguments.diff:
-      self._printer.write_bytes(self.done[0].after if self.done else data)
-    elif self._arguments.diff:
-      for change in self.done:
         self._show(change)
+    shows_source = self._is_filter and not (
+      self._arguments.check or self._arguments.diff or self.is_json
+    )
+    if shows_source and not (self.done or report.errors):
+      self._printer.write_bytes(data)
 
   def print_rest(self, report: findings.ScanReport) -> None:
     """Prints what is left to do on stderr, and on a terminal a count."""
@@ -137,11 +122,10 @@ class _Run:
     for group in reports.group_findings(by_hand):
       printer.print(*reports.format_findings(group))
     # A reader of a pipe who sees nothing must not take that for success.
-    is_filter = selection.STANDARD_INPUT in self._arguments.paths
     is_told = self.done or self.failed or report.findings or report.errors
-    if not is_filter and not is_told:
+    if not self._is_filter and not is_told:
       reports.write_summary(report, "", printer)
-    if is_filter or self.is_json or not self._printer.is_terminal:
+    if self._is_filter or self.is_json or not self._printer.is_terminal:
       return
     verb = "Rewrote" if self._arguments.write else "Would rewrite"
     edits = terminal.number(sum(each.edits for each in self.done), "edit")
@@ -153,19 +137,24 @@ class _Run:
     self._printer.print((f"{line}, {rest} left to do by hand.", "bold"))
 
   def _show(self, change: findings.Change) -> None:
-    """Names a file that would change, or prints its diff."""
-    if self._arguments.check and not self._arguments.diff:
-      self._printer.print((change.path, "bold"), ": would change")
-    else:
+    """Prints a diff, the name of a file that would change, or its new text."""
+    if self.is_json:
+      return
+    if self._arguments.diff or not (self._is_filter or self._arguments.check):
       diff = make_diff(change.path, change.before, change.after)
       self._printer.print_diff(diff)
+    elif not self._is_filter:
+      self._printer.print((change.path, "bold"), ": would change")
+    elif not self._arguments.check:
+      self._printer.write_bytes(change.after)
 
-  def _write(self, change: findings.Change) -> bool:
-    """Writes a file, prints its name, and returns whether it is written.
+  def _write(self, change: findings.Change) -> None:
+    """Writes a file, and prints its name.
 
     Raises:
       Mistake: No file can be written any more.
     """
+    problem = "left alone: another program changed it"
     try:
       # Opened for writing, too, so that a write-protected file is an error.
       with open(change.path, "rb+") as file:
@@ -173,20 +162,16 @@ class _Run:
       if is_current:
         whole_files.replace_file(change.path, change.after)
     except OSError as error:
-      line = f"{change.path}: not written: {error.strerror}"
+      is_current, problem = False, f"not written: {error.strerror}"
       if error.errno in _NO_SPACE:
-        raise errors.Mistake(line) from error
-      errors.warn(line)
+        raise errors.Mistake(f"{change.path}: {problem}") from error
+    if not is_current:
+      errors.warn(f"{change.path}: {problem}")
       self.failed = True
-      return False
-    if is_current:
-      self.done.append(change)
-      if not self.is_json:
-        self._printer.print((change.path, "bold"), ": rewritten")
-    else:
-      errors.warn(f"{change.path}: left alone: another program changed it")
-      self.failed = True
-    return is_current
+      return
+    self.done.append(change)
+    if not self.is_json:
+      self._printer.print((change.path, "bold"), ": rewritten")
 
 
 def make_diff(path: str, before: bytes, after: bytes) -> bytes:
@@ -199,15 +184,10 @@ def make_diff(path: str, before: bytes, after: bytes) -> bytes:
 
   path = os.path.normpath(path).lstrip("/")
   name = os.fsencode(path).decode("latin-1")
-  old, new = _split(before.decode("latin-1")), _split(after.decode("latin-1"))
+  old, new = (
+    io.StringIO(x.decode("latin-1")).readlines() for x in (before, after)
+  )
   lines = []
   for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
     lines.append(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}")
   return "".join(lines).encode("latin-1")
-
-
-def _split(text: str) -> list[str]:
-  """Returns the lines of a text with their ends."""
-  lines = text.split("\n")
-  last = lines.pop()
-  return [f"{line}\n" for line in lines] + ([last] if last else [])

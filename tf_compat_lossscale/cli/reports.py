@@ -28,11 +28,11 @@ _MOST_LINES = 12
 def write(
   report: findings.ScanReport,
   arguments: argparse.Namespace,
-  changes: Sequence[dict[str, Any]] | None = None,
+  written: Sequence[findings.Change] | None = None,
 ) -> None:
   """Writes a report in the wanted format, to standard output or a file.
 
-  `migrate` adds what it did with each file that changes.
+  `migrate` adds which changes it has written.
 
   Raises:
     OSError: The file cannot be written.
@@ -47,14 +47,18 @@ def write(
     printer = terminal.Printer(stream)
     if arguments.format == "json":
       value = _make_object(report, command)
-      if changes is not None:
-        value["changes"] = list(changes)
-      printer.write(json.dumps(value, indent=2) + "\n")
+      if written is not None:
+        value["changes"] = [
+          {"path": x.path, "edits": x.edits, "written": x in written}
+          for x in report.changes
+          if x.before != x.after
+        ]
+      print(json.dumps(value, indent=2), file=stream)
       return
     for group in group_findings(report.findings):
       printer.print(*format_findings(group))
     write_summary(report, command, printer)
-  if arguments.reportfile and changes is None:
+  if arguments.reportfile and written is None:
     write_summary(report, command, terminal.Printer(sys.stdout))
 
 

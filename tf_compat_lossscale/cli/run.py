@@ -24,21 +24,8 @@ def add_arguments(parser: errors.Parser) -> None:
     "names in place. Without an option, the program's source decides which "
     "TensorFlow and Keras the program gets."
   )
-  tensorflow = parser.add_mutually_exclusive_group()
-  keras = parser.add_mutually_exclusive_group()
-  for group, name, release, meaning in (
-    (tensorflow, "tf", 1, "`import tensorflow` is TensorFlow 1"),
-    (tensorflow, "tf", 2, "`import tensorflow` is TensorFlow 2"),
-    (keras, "keras", 2, "`tf.keras` is Keras 2"),
-    (keras, "keras", 3, "`tf.keras` is Keras 3"),
-  ):
-    group.add_argument(
-      f"--{name}{release}",
-      dest=name,
-      action="store_const",
-      const=release,
-      help=meaning,
-    )
+  parser.add_releases("tf", (1, 2), "`import tensorflow` is TensorFlow {}")
+  parser.add_releases("keras", (2, 3), "`tf.keras` is Keras {}")
   parser.add_argument(
     "--keras-optimizers",
     choices=("new", "legacy"),

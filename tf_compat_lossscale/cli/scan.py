@@ -48,12 +48,7 @@ def list_codes() -> int:
 
   printer = terminal.Printer(sys.stdout)
   rows = [
-    (
-      rule.code,
-      rule.name,
-      ", ".join(scanner.find_states(rule)),
-      rule.summary,
-    )
+    (rule.code, rule.name, ", ".join(scanner.find_states(rule)), rule.summary)
     for rule in rules.list_rules()
   ]
   widths = [max(len(row[i]) for row in rows) for i in range(3)]

@@ -51,15 +51,8 @@ def add_arguments(parser: errors.Parser) -> None:
       metavar="CODES" if name != "exclude" else "PATTERNS",
       help=f"{meaning}; separate several by commas",
     )
-  tensorflow = parser.add_mutually_exclusive_group()
-  for release in (1, 2):
-    tensorflow.add_argument(
-      f"--tf{release}",
-      dest="tf",
-      action="store_const",
-      const=release,
-      help=f"the files mean TensorFlow {release}, whatever they say",
-    )
+  meaning = "the files mean TensorFlow {}, whatever they say"
+  parser.add_releases("tf", (1, 2), meaning)
   parser.add_flag(
     "--nvidia-switch",
     "the programs start with TF_ENABLE_AUTO_MIXED_PRECISION=1, whatever "
@@ -71,12 +64,7 @@ def add_arguments(parser: errors.Parser) -> None:
     metavar="RELEASE",
     help="the TensorFlow to move to, such as 2.15 (default: the installed one)",
   )
-  parser.add_argument(
-    "--format",
-    choices=("text", "json"),
-    default="text",
-    help="the format of the report (default: text)",
-  )
+  parser.add_format()
   parser.add_argument(
     "--reportfile",
     type=_parse_report_file,

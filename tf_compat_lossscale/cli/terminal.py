@@ -22,7 +22,7 @@ from tf_compat_lossscale._core import stderr
 
 # Characters that would break a line or move the terminal's cursor.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-# Counts appear if the work takes longer, and so often, in seconds.
+# Work that takes longer is shown, and its counts so often, in seconds.
 _LONG = 2.0
 _PAUSE = 0.5
 
@@ -63,10 +63,6 @@ class Printer:
     styled = Text.assemble(*pairs)
     self._console.print(styled, soft_wrap=not wraps, highlight=False)
 
-  def write(self, text: str) -> None:
-    """Writes a text as it is, for a program that reads it."""
-    self._stream.write(text)
-
   def write_bytes(self, data: bytes) -> None:
     """Writes bytes as they are."""
     if isinstance(self._stream, io.TextIOWrapper):
@@ -87,15 +83,6 @@ class Printer:
       self.print((line, style), wraps=False)
 
 
-def has_color(stream: TextIO) -> bool:
-  """Returns whether colors may go to a stream; the user's variables decide."""
-  if os.environ.get("NO_COLOR"):
-    return False
-  if os.environ.get("FORCE_COLOR") and stream in (sys.stdout, sys.stderr):
-    return True  # A report's file stays plain.
-  return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
 def fill(text: str, width: int) -> str:
   """Returns a text in lines of a width, which end at blanks."""
   return textwrap.fill(
@@ -114,8 +101,14 @@ def number(count: int, noun: str) -> str:
 
 
 def _make_console(stream: TextIO) -> Any:
-  """Returns rich's console for a terminal; None if there is to be no color."""
-  if not has_color(stream):
+  """Returns rich's console for a stream; None if there is to be no color.
+
+  The user's variables decide, but that a report's file stays plain.
+  """
+  has_color = stream.isatty() and os.environ.get("TERM") != "dumb"
+  if os.environ.get("FORCE_COLOR"):
+    has_color |= stream in (sys.stdout, sys.stderr)
+  if os.environ.get("NO_COLOR") or not has_color:
     return None
   try:
     from rich.console import Console
@@ -134,7 +127,17 @@ def allow_closed_pipe() -> Iterator[None]:
     yield
     sys.stdout.flush()
   except BrokenPipeError:
-    # Python flushes standard output once more when it ends.
+    drop_output()
+
+
+def drop_output() -> None:
+  """Drops what standard output cannot take, such as that of a full disk.
+
+  Otherwise Python tries again at its end, and prints a second error.
+  """
+  try:
+    sys.stdout.flush()
+  except OSError:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -153,61 +156,37 @@ def quiet_tensorflow() -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-  """Counts on stderr if that is a terminal and the work is long.
+  """Says on stderr what takes long, if stderr is a terminal.
 
   Yields a function that takes how many pieces of work are done, and how many
-  there are.
+  there are, and shows both. The block should print nothing.
   """
   if not sys.stderr.isatty():
     yield lambda done, total: None
     return
-  start = last = time.monotonic()
-  line = ""
+  what, shown = escape(what), ""
+  due = time.monotonic() + _LONG
 
-  def show(done: int, total: int) -> None:
-    nonlocal last, line
+  def show(line: str) -> None:
+    nonlocal shown
+    before, shown = shown, line
+    print(f"\r{line.ljust(len(before))}", end="", file=sys.stderr, flush=True)
+
+  def count(done: int, total: int) -> None:
+    nonlocal due
     now = time.monotonic()
-    if now - start > _LONG and now - last > _PAUSE:
-      last = now
-      before, line = line, f"{what}: {done} of {total}"
-      print(f"\r{line.ljust(len(before))}", end="", file=sys.stderr, flush=True)
+    if now > due:
+      due = now + _PAUSE
+      timer.cancel()
+      show(f"{what}: {done} of {total}")
 
-  try:
-    yield show
-  finally:
-    if line:
-      _clear(line)
-
-
-@contextlib.contextmanager
-def announce(what: str) -> Iterator[None]:
-  """Says on stderr what takes long, if stderr is a terminal.
-
-  This is for work that has no pieces to count. The block should print nothing.
-  """
-  if not sys.stderr.isatty():
-    yield
-    return
-  line = f"{escape(what)} ..."
-  is_shown = False
-
-  def show() -> None:
-    nonlocal is_shown
-    is_shown = True
-    print(line, end="", file=sys.stderr, flush=True)
-
-  timer = threading.Timer(_LONG, show)
+  timer = threading.Timer(_LONG, show, [f"{what} ..."])
   timer.daemon = True
   timer.start()
   try:
-    yield
+    yield count
   finally:
     timer.cancel()
     timer.join()
-    if is_shown:
-      _clear(line)
-
-
-def _clear(line: str) -> None:
-  """Removes a line from the terminal: what follows begins at an empty line."""
-  print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
+    if shown:  # What follows begins at an empty line.
+      print(f"\r{' ' * len(shown)}\r", end="", file=sys.stderr, flush=True)
