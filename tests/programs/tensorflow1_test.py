@@ -302,16 +302,34 @@ def test_a_package_of_the_program_may_be_installed(monkeypatch):
 
 
 @pytest.mark.any_release
-def test_a_missing_key_of_a_loss_scale_points_to_the_scaffold(
-  monkeypatch, capsys
-):
+@pytest.mark.parametrize(
+  "message, hint",
+  [
+    ("Key bad_steps not found in checkpoint", "checkpoint.Scaffold()"),
+    ("Key a/cond/beta1_power not found in checkpoint", "checkpoint.Scaffold()"),
+    ("Key w not found in checkpoint", ""),
+    ("T.x: Expected an int, got a boolean.", "pip install 'protobuf<7'"),
+  ],
+)
+def test_some_errors_get_a_hint(message, hint, monkeypatch, capsys):
   monkeypatch.setattr(sys, "excepthook", lambda *error: None)
-  tensorflow1.point_to_scaffold()
-  for key, is_ours in (
-    ("bad_steps", True),
-    ("a/cond/beta1_power", True),
-    ("w", False),
-  ):
-    error = ValueError(f"Key {key} not found in checkpoint")
-    sys.excepthook(ValueError, error, None)
-    assert ("checkpoint.Scaffold()" in capsys.readouterr().err) == is_ours
+  tensorflow1.add_hints()
+  sys.excepthook(ValueError, ValueError(message), None)
+  said = capsys.readouterr().err
+  assert hint in said
+  assert bool(hint) == bool(said)
+
+
+def test_what_protobuf_says_of_true_gets_the_hint(monkeypatch, capsys):
+  from tensorflow.core.protobuf import rewriter_config_pb2
+
+  monkeypatch.setattr(sys, "excepthook", lambda *error: None)
+  tensorflow1.add_hints()
+  options = rewriter_config_pb2.RewriterConfig()
+  try:
+    options.auto_mixed_precision = True
+  except TypeError as error:
+    sys.excepthook(TypeError, error, None)
+    assert "protobuf<7" in capsys.readouterr().err
+  else:
+    assert options.auto_mixed_precision == 1

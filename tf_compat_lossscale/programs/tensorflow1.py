@@ -89,28 +89,35 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
     return sys.modules.get(value.__name__, value)
 
 
-def point_to_scaffold() -> None:
-  """Adds a line after TensorFlow's error that a loss scale's key is missing.
+def add_hints() -> None:
+  """Adds a line after two errors that do not say what to do.
 
-  Such keys depend on the API and on the control flow. The process keeps this.
+  The keys of a loss scale depend on the API and on the control flow. Programs
+  of TensorFlow 1 set options to True that are numbers. The process keeps this.
   """
   show = sys.excepthook
 
   def show_more(kind: Any, error: Any, trace: Any) -> None:
     show(kind, error, trace)
-    found = re.search(r"Key (\S+) not found in checkpoint", str(error))
-    if not found:
-      return
-    names = importlib.import_module("tf_compat_lossscale.checkpoint.names")
-    if names.is_power(found[1]) or names.get_base(found[1]) in names.MEANINGS:
-      print(
-        f"tf-lossscale run: {found[1]} depends on the API and control flow; "
-        "tf_compat_lossscale.checkpoint.Scaffold() restores it: "
-        "MonitoredTrainingSession(scaffold=…), or its Saver().restore",
-        file=sys.stderr,
-      )
+    if hint := _find_hint(str(error)):
+      print(f"tf-lossscale run: {hint}", file=sys.stderr)
 
   sys.excepthook = show_more
+
+
+def _find_hint(message: str) -> str | None:
+  """Returns what to do after an error, if its message does not say it."""
+  if message.endswith("Expected an int, got a boolean."):
+    return "protobuf 7 takes no True for a number: pip install 'protobuf<7'"
+  if found := re.search(r"Key (\S+) not found in checkpoint", message):
+    names = importlib.import_module("tf_compat_lossscale.checkpoint.names")
+    if names.is_power(found[1]) or names.get_base(found[1]) in names.MEANINGS:
+      return (
+        f"{found[1]} depends on the API and control flow; "
+        "tf_compat_lossscale.checkpoint.Scaffold() restores it: "
+        "MonitoredTrainingSession(scaffold=…), or its Saver().restore"
+      )
+  return None
 
 
 def prepare(real: types.ModuleType, v1: bool) -> None:
@@ -127,7 +134,7 @@ def prepare(real: types.ModuleType, v1: bool) -> None:
   """
   optimizers: Any = os.environ.get(legacy_names.KERAS_OPTIMIZERS)
   install.install(optimizers)
-  point_to_scaffold()
+  add_hints()
   environment = importlib.import_module("tf_compat_lossscale.environment")
   is_quiet = os.environ.get(legacy_names.QUIET) == "1"
   if v1:
