@@ -28,6 +28,7 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
@@ -224,6 +225,18 @@ def _apply_gradients(
   return loss_scale_optimizer.take_step(step, pairs, global_step, name)
 
 
+def _variables(self: Any) -> list[tf.Variable]:
+  """Returns an optimizer's variables; in a graph, its loss scale's as well.
+
+  Keras, and programs, initialize what this method returns.
+  """
+  found: list[tf.Variable] = _get_own(_variables)(self)
+  loss_scale = find_loss_scale(self)
+  if loss_scale is None or not _is_honored or tf.executing_eagerly():
+    return found
+  return [*found, *graph_weights.list_weights(loss_scale).values()]
+
+
 def _make_start() -> _Method:
   """Returns the method that initializes a session, with the graph rewrite."""
 
@@ -240,6 +253,7 @@ _METHODS: tuple[tuple[type, str, _Method], ...] = (
   (_Optimizer, "__init__", _initialize),
   (_Optimizer, "compute_gradients", _compute_gradients),
   (_Optimizer, "apply_gradients", _apply_gradients),
+  (_Optimizer, "variables", _variables),
   (tf.compat.v1.Session, "__init__", _make_start()),
   (tf.compat.v1.InteractiveSession, "__init__", _make_start()),
 )
