@@ -129,3 +129,14 @@ def test_processes_of_the_program_compute_in_float16(quiet, tmp_path):
   status, _, err = legacy_processes.run(*options, "program.py", cwd=tmp_path)
   assert status == 0, err
   assert list_lines(err) == ([] if quiet else [_ON])
+
+
+def test_a_line_says_that_nothing_was_counted(tmp_path):
+  (tmp_path / "program.py").write_text(_NET + "build()")
+  options = ["--tf1", "--float16-on-cpu", "program.py"]
+  status, _, err = legacy_processes.run(*options, cwd=tmp_path)
+  assert status == 0, err
+  assert list_lines(err) == [
+    "float16: not counted: no session.run took a step, as if tf.function or "
+    "Keras does; the graph rewrite is on"
+  ]

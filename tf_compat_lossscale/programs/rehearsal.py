@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import re
 import sys
@@ -23,6 +24,9 @@ _printed: set[str] = set()
 def start(quiet: bool) -> None:
   """Turns the rewrite on for CPUs, and tells what it does in each session."""
   graph_rewrite.enable_on_cpu()
+  if quiet:
+    return
+  atexit.register(_tell_at_exit)
   base: Any = tf.Session.__mro__[1]  # `InteractiveSession` has it, too.
   run = base.run
 
@@ -34,7 +38,7 @@ def start(quiet: bool) -> None:
     options: Any = None,
     run_metadata: Any = None,
   ) -> Any:
-    if quiet or self in _counted:
+    if self in _counted:
       return run(self, fetches, feed_dict, options, run_metadata)
     asked = tf.RunOptions(output_partition_graphs=True)
     if options is not None:
@@ -62,12 +66,28 @@ def _tell(session: Any, graphs: Any) -> None:
   ):
     return
   _counted.add(session)
-  line = f"tf-lossscale: float16: {count}"
+  line = str(count)
   if not done + more:
     line += f": {_explain(session, total + others, count.casts)}"
-  if line not in _printed and sys.stderr is not None:
-    _printed.add(line)
-    print(line, file=sys.stderr, flush=True)
+  _say(line)
+
+
+def _tell_at_exit() -> None:
+  """Prints that nothing was counted, if no run was a step."""
+  if not _printed:
+    options = tf.config.optimizer.get_experimental_options()
+    state = "on" if options.get("auto_mixed_precision") else "off"
+    _say(
+      "not counted: no session.run took a step, as if tf.function or Keras "
+      f"does; the graph rewrite is {state}"
+    )
+
+
+def _say(text: str) -> None:
+  """Prints a line, once in a process."""
+  if text not in _printed and sys.stderr is not None:
+    _printed.add(text)
+    print(f"tf-lossscale: float16: {text}", file=sys.stderr, flush=True)
 
 
 def _explain(session: Any, total: int, casts: int) -> str:
@@ -82,11 +102,11 @@ def _explain(session: Any, total: int, casts: int) -> str:
     return f"they compute in float32, if {graph_rewrite.EMULATE} is not false"
   if toggles.auto_mixed_precision_cpu == rewrite.ON:
     return "the graph rewrite is on, but left the graph as it is"
+  if not rewrite.is_rewrite_enabled():
+    return (
+      "the graph rewrite is off: call enable_mixed_precision_graph_rewrite, or "
+      "in TensorFlow 1 set TF_ENABLE_AUTO_MIXED_PRECISION=1"
+    )
   if toggles.auto_mixed_precision == rewrite.OFF:
     return "the session's ConfigProto has auto_mixed_precision off"
-  if rewrite.is_rewrite_enabled():
-    return "the session is older than the graph rewrite: create it later"
-  return (
-    "the graph rewrite is off: call enable_mixed_precision_graph_rewrite, or "
-    "in TensorFlow 1 set TF_ENABLE_AUTO_MIXED_PRECISION=1"
-  )
+  return "the session is older than the graph rewrite: create it later"
