@@ -20,12 +20,7 @@ tf1 = tf.compat.v1
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
   """Turns the rewrite off and forgets sessions, before and after each test."""
-  own = tf.__internal__.mixed_precision.register_loss_scale_wrapper.__globals__
-  for tables, name in (
-    (vars(graph_rewrite), "_wrappers"),
-    (own, "_REGISTERED_WRAPPER_OPTIMIZER_CLS"),
-  ):
-    monkeypatch.setitem(tables, name, dict(tables[name]))
+  monkeypatch.setattr(graph_rewrite, "_wrappers", {**graph_rewrite._wrappers})
   with half_precision.on_cpu():
     yield
   tf.__internal__.train.set_using_mixed_precision_policy(False)
@@ -159,18 +154,10 @@ class Wrapped(Family):
     self.opt, self.loss_scale = opt, loss_scale
 
 
-@pytest.mark.parametrize(
-  "register",
-  [
-    graph_rewrite.register_loss_scale_wrapper,
-    tf.__internal__.mixed_precision.register_loss_scale_wrapper,
-  ],
-  ids=["here", "with TensorFlow"],
-)
-def test_registered_families(register):
+def test_registered_families():
   with pytest.raises(ValueError, match="must be an instance of"):
     tfl.enable_mixed_precision_graph_rewrite(Family())
-  register(Family, Wrapped)
+  graph_rewrite.register_loss_scale_wrapper(Family, Wrapped)
   opt = Family()
   wrapped = tfl.enable_mixed_precision_graph_rewrite(opt, 8)
   assert isinstance(wrapped, Wrapped)
@@ -192,19 +179,3 @@ def test_a_family_registered_by_a_function():
 def test_a_function_alone_does_not_say_what_it_makes():
   with pytest.raises(ValueError, match="wrapper_cls must be given"):
     graph_rewrite.register_loss_scale_wrapper(Family, lambda *args: None)
-
-
-def test_families_of_tensorflow_get_its_loss_scales():
-  register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
-  register(Family, Wrapped)
-  with tf.Graph().as_default():
-    wrapped = tfl.enable_mixed_precision_graph_rewrite(
-      Family(), tfl.DynamicLossScale(4, 5, 6)
-    )
-    assert isinstance(wrapped.loss_scale, helpers.OWN.DynamicLossScale)
-    assert wrapped.loss_scale.get_config() == {
-      "initial_loss_scale": 4,
-      "increment_period": 5,
-      "multiplier": 6,
-    }
-    assert helpers.variable_names() == ["current_loss_scale", "good_steps"]

@@ -232,41 +232,21 @@ def count_in_graphs(graphs: Iterable[Any]) -> Float16Count:
 
 def _wrap(opt: Any, loss_scale: Any) -> Any:
   """Returns an optimizer, wrapped by the wrapper of its family."""
-  foreign = rewrite.read_wrappers()
-  for _, wrapper_cls in [*_wrappers.values(), *foreign.values()]:
+  if optimizer_kinds.is_keras(opt) and not which_keras.is_keras_3():
+    importlib.import_module(_KERAS_2)
+  tensorflows = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
+  for wrapper_cls in [tensorflows, *(cls for _, cls in _wrappers.values())]:
     if isinstance(opt, wrapper_cls):
       raise ValueError(
         f'"opt" must not already be an instance of a {wrapper_cls.__name__}. '
         "enable_mixed_precision_graph_rewrite() wraps it: pass the optimizer "
         "that is inside."
       )
-  if (
-    not isinstance(opt, tuple(_wrappers))
-    and optimizer_kinds.is_keras(opt)
-    and not which_keras.is_keras_3()
-  ):
-    importlib.import_module(_KERAS_2)
   for optimizer_cls, (wrapper_fn, _) in _wrappers.items():
     if isinstance(opt, optimizer_cls):
       return wrapper_fn(opt, loss_scale)
-  for optimizer_cls, (wrapper_fn, _) in foreign.items():
-    if isinstance(opt, optimizer_cls):
-      return wrapper_fn(opt, _as_tensorflows(loss_scale))
   raise ValueError(
     '"opt" must be an instance of a tf.train.Optimizer or a '
     "tf.keras.optimizers.Optimizer, but got: "
     f"{optimizer_kinds.show_wrong(opt)}"
   )
-
-
-def _as_tensorflows(loss_scale: Any) -> Any:
-  """Returns an equal loss scale of TensorFlow's class, as Keras 2 demands."""
-  if not isinstance(loss_scale, loss_scale_lib.LossScale):
-    return loss_scale
-  cls = getattr(tf.compat.v1.mixed_precision, type(loss_scale).__name__, None)
-  if cls is None:
-    return loss_scale
-  # The variables of TensorFlow's loss scale are of no use: Keras 2 reads the
-  # config alone.
-  with tf.Graph().as_default():
-    return cls.from_config(loss_scale.get_config())

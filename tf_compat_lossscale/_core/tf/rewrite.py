@@ -9,7 +9,6 @@ a release without the module, this module cannot be imported, and neither can
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -60,24 +59,6 @@ def is_mixed_policy_set() -> bool:
   alone. A getter there would replace this function.
   """
   return bool(_state.is_using_mixed_precision_policy())
-
-
-def read_wrappers() -> dict[type, tuple[Callable[..., Any], type]]:
-  """Returns the wrappers that are registered with TensorFlow.
-
-  Keras 2 registers a wrapper for its optimizers by
-  `tf.__internal__.mixed_precision.register_loss_scale_wrapper`, which has no
-  reader. A reader beside it would replace this function. If a release keeps
-  the table under another name, the dict is empty: then the graph rewrite
-  refuses Keras optimizers by the error for an unknown family.
-
-  Returns:
-    For each base class of optimizers, a function that wraps an optimizer, and
-    the class of the wrapped optimizer.
-  """
-  register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
-  table = register.__globals__.get("_REGISTERED_WRAPPER_OPTIMIZER_CLS", {})
-  return dict(table)
 
 
 def convert_on_cpu(log: patching.UndoLog) -> None:
