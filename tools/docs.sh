@@ -4,14 +4,14 @@
 # the extra [docs] and no TensorFlow: the reference is read off the sources.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source tools/environments.sh
 dir=$1
 # Of pyproject.toml the settings of tools do not count, as in tools/venv.sh.
 stamp=$(sed -n '/^\[project/,/^\[tool\.pytest/p' pyproject.toml | sha256sum)
 if [[ $(cat "$dir/.made-of" 2>/dev/null) != "$stamp" ]]; then
   echo "Setting up $dir"
-  "${PYTHON:-python3}" -m venv --clear "$dir"
-  if ! "$dir/bin/python" -m pip install -qq --disable-pip-version-check -e ".[docs]"; then
-    echo "tools/docs.sh: cannot install the extra [docs], mkdocs-material and mkdocstrings: see pip's error above" >&2
+  if ! make_environment "$dir" "${PYTHON:-python3}" -e ".[docs]"; then
+    echo "tools/docs.sh: cannot install the extra [docs], mkdocs-material and mkdocstrings: see the error above" >&2
     exit 2
   fi
   echo "$stamp" >"$dir/.made-of"

@@ -25,9 +25,8 @@ if [[ $("$dir/bin/python" -m pip list --disable-pip-version-check 2>/dev/null) !
     echo "Building Horovod $horovod in $dir: this takes minutes, once"
     # Horovod's setup imports TensorFlow, so it cannot be isolated from DIR.
     "$dir/bin/python" -m pip install -qq --disable-pip-version-check setuptools wheel packaging
-    # Without optimization its build takes two thirds of the time.
     # Its copy of Gloo asks for a CMake that CMake 4 no longer stands in for.
-    CMAKE_POLICY_VERSION_MINIMUM=3.5 HOROVOD_DEBUG=1 HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+    CMAKE_POLICY_VERSION_MINIMUM=3.5 CMAKE_TOOLCHAIN_FILE=$PWD/tools/horovod.cmake HOROVOD_DEBUG=1 HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
       HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_CPU_OPERATIONS=GLOO \
       "$dir/bin/python" -m pip install -qq --disable-pip-version-check \
       --no-build-isolation "horovod==$horovod"

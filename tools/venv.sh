@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the virtual environment DIR with a TensorFlow release and this package
-# in it, or leaves it as it is when it has both already. If uv is on PATH, uv
-# installs the packages, in a quarter of pip's CPU time.
+# in it, or leaves it as it is when it has both already.
 #
 #   tools/venv.sh DIR [TENSORFLOW_RELEASE [EXTRA]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source tools/environments.sh
 source tools/releases.sh
 dir=$1
 release=${2:-$NEWEST}
@@ -15,7 +15,7 @@ extra=${3:-dev}
 # What the environment is made of; when that changes, it is made anew. Of
 # pyproject.toml the settings of tools do not count.
 metadata=$(sed -n '/^\[project/,/^\[tool\.pytest/p' pyproject.toml)
-stamp="$release $extra $(cat tools/venv.sh - <<<"$metadata" | sha256sum)"
+stamp="$release $extra $(cat tools/{venv,environments}.sh - <<<"$metadata" | sha256sum)"
 if [[ -x $dir/bin/python && $(cat "$dir/.made-of" 2>/dev/null) == "$stamp" ]]; then
   exit 0
 fi
@@ -55,15 +55,8 @@ say_progress() {
 }
 
 echo "Setting up $dir: TensorFlow $release on $("$python" --version): 0.6 GB to download, 2.5 GB on disk"
-rm -rf "$dir"
-"$python" -m venv "$dir"
 say_progress &
 trap "kill $! 2>/dev/null" EXIT
-if command -v uv >/dev/null; then
-  uv pip install -q --python "$dir/bin/python" "${requirements[@]}"
-else
-  # Python compiles the modules that are used; compiling all takes a minute more.
-  "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-compile "${requirements[@]}"
-fi
+make_environment "$dir" "$python" "${requirements[@]}"
 if [[ -t 1 ]]; then echo; fi
 echo "$stamp" >"$dir/.made-of"
