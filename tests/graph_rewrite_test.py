@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `enable_mixed_precision_graph_rewrite` and its counterpart."""
 
+import importlib
 import logging
 
 from absl import logging as absl_logging
 import half_precision
 import helpers
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -102,13 +104,6 @@ def test_refuses(make, loss_scale, message):
   assert not is_on()
 
 
-def test_refuses_a_mixed_keras_policy():
-  tf.__internal__.train.set_using_mixed_precision_policy(True)
-  with pytest.raises(ValueError, match="Keras dtype Policy has been set"):
-    tfl.enable_mixed_precision_graph_rewrite(sgd())
-  assert not is_on()
-
-
 def test_nothing_is_on_when_the_options_cannot_be_set(monkeypatch):
   def fail(options):
     raise RuntimeError("no such option")
@@ -179,3 +174,17 @@ def test_a_family_registered_by_a_function():
 def test_a_function_alone_does_not_say_what_it_makes():
   with pytest.raises(ValueError, match="wrapper_cls must be given"):
     graph_rewrite.register_loss_scale_wrapper(Family, lambda *args: None)
+
+
+def _wrap_keras_2():
+  keras_2 = importlib.import_module("tf_keras")
+  assert keras_2 is not tf.keras
+  scale = tfl.DynamicLossScale(4, 5, 6)
+  for kind in (keras_2.optimizers, keras_2.optimizers.legacy):
+    opt = tfl.enable_mixed_precision_graph_rewrite(kind.SGD(), scale)
+    assert opt.loss_scale.multiplier == 6
+
+
+@helpers.NEEDS_KERAS_3
+def test_optimizers_of_keras_2_beside_keras_3():
+  processes.run_alone(_wrap_keras_2)

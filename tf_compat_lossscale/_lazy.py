@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import importlib
 from importlib import util
 import sys
-from types import MappingProxyType
 from typing import Any
 
 from tf_compat_lossscale import _requirements
@@ -19,7 +18,7 @@ _LAZY_PACKAGES = (".checkpoint", ".keras")
 def load_lazily(
   package: str,
   modules: Mapping[str, str | None],
-  hints: Mapping[str, str] = MappingProxyType({}),
+  hints: Mapping[str, str] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
   """Returns the functions `__getattr__` and `__dir__` for a package.
 
@@ -42,15 +41,10 @@ def load_lazily(
   def load(name: str) -> Any:
     if name not in modules:
       message = f"module {package!r} has no attribute {name!r}"
-      hint = hints.get(name) or _find_elsewhere(package, name)
+      hint = (hints or {}).get(name) or _find_elsewhere(package, name)
       raise AttributeError(f"{message}: {hint}" if hint else message)
     home = modules[name]
-    try:
-      module = importlib.import_module(f"{package}.{home or name}")
-    except (AttributeError, ImportError) as error:
-      _requirements.explain(error)
-      raise
-    _requirements.check_release()
+    module = _requirements.import_module(f"{package}.{home or name}")
     value = module if home is None else getattr(module, name)
     setattr(sys.modules[package], name, value)
     return value

@@ -31,12 +31,8 @@ MISSING = (
 )
 
 
-def check_release() -> None:
-  """Checks that TensorFlow, if it is imported, is not too old.
-
-  Raises:
-    ImportError: The imported TensorFlow is older than 2.12.
-  """
+def _check_release() -> None:
+  """Raises an ImportError if the TensorFlow that is imported is too old."""
   version = _get_imported_version()
   found = re.match(r"(\d+)\.(\d+)", version or "")
   if found and (int(found[1]), int(found[2])) < _releases.OLDEST:
@@ -52,7 +48,7 @@ def explain(error: Exception) -> None:
   Raises:
     ImportError: TensorFlow is missing, or older than 2.12.
   """
-  check_release()
+  _check_release()
   name = getattr(error, "name", None) or ""
   is_missing = (
     isinstance(error, ImportError) and _get_imported_version() is None
@@ -62,21 +58,20 @@ def explain(error: Exception) -> None:
     raise ImportError(MISSING, name="tensorflow") from None
 
 
-def import_tensorflow() -> ModuleType:
-  """Imports TensorFlow and returns its module.
+def import_module(name: str) -> ModuleType:
+  """Imports TensorFlow, or a module that may need TensorFlow.
 
   Raises:
     ImportError: TensorFlow is missing, or older than 2.12.
   """
   try:
-    module = importlib.import_module("tensorflow")
-  except ImportError as error:
+    module = importlib.import_module(name)
+  except (AttributeError, ImportError) as error:
     explain(error)
     raise
-  check_release()
+  _check_release()
   return module
 
 
 def _get_imported_version() -> str | None:
-  """Returns the version of the TensorFlow that is imported, or None."""
   return getattr(sys.modules.get("tensorflow"), "__version__", None)

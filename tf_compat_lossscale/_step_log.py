@@ -150,7 +150,6 @@ class StepLog:
     logging.log(level, "%s skipped; %s%s.", which, what, more)
 
   def _write(self) -> None:
-    """Writes the scalars of the last step."""
     if self._writer is None:
       return
     self._written = self._step

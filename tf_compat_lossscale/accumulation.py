@@ -288,7 +288,6 @@ class _Window(tf.compat.v1.train.Optimizer):
   """
 
   def __init__(self) -> None:
-    """Creates a window without variables."""
     super().__init__(use_locking=False, name="accumulation")
     self.eager_known = _Known()
 
@@ -329,7 +328,6 @@ class _Window(tf.compat.v1.train.Optimizer):
     return dict(known.sums)
 
   def _find_known(self) -> _Known:
-    """Returns what is known in the current graph, or eagerly."""
     graph = graphs.find_graph()
     if graph is None:
       return self.eager_known
@@ -414,7 +412,6 @@ class _Window(tf.compat.v1.train.Optimizer):
 
 
 def _add_to(total: tf.Variable, grad: Any) -> Any:
-  """Adds a gradient to a sum."""
   dtype = total.dtype.base_dtype
   grad = gradients.map_values(lambda values: tf.cast(values, dtype), grad)
   if isinstance(grad, tf.IndexedSlices):
@@ -432,7 +429,6 @@ def _widen(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
 
 
 def _check_variable(var: Any, known: _Known) -> None:
-  """Raises a ValueError if a variable cannot have a sum."""
   if known.is_closed:
     names = ", ".join(str(ref.deref().name) for ref in known.sums)
     raise ValueError(
@@ -448,7 +444,6 @@ def _check_variable(var: Any, known: _Known) -> None:
 
 
 def _check(optimizer: Any) -> None:
-  """Raises a ValueError if an optimizer cannot accumulate."""
   if isinstance(optimizer, AccumulatingOptimizer):
     raise ValueError(
       f"accumulate: {optimizer!r} accumulates already: multiply steps instead."

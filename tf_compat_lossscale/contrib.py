@@ -228,18 +228,16 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     Returns:
       An op that does the update; None when eager: the update has happened.
     """
-    # Name-based checkpoints depend on cond names. In TensorFlow 1 the update
-    # was a cond, so we reserve a name `cond` here.
-    with graph_weights.LOCK, tf.name_scope("cond"):
+    with tf.name_scope(control_flow.NAME_SCOPE):
       finite = tf.convert_to_tensor(finite_grads)
-      update = loss_scale_lib.count_step(
-        finite,
-        self._num_good_steps,
-        self._incr_every_n_steps,
-        self._loss_scale,
-        functools.partial(self._end_run, finite),
-      )
-      return None if update is None else update.op
+    update = loss_scale_lib.count_step(
+      finite,
+      self._num_good_steps,
+      self._incr_every_n_steps,
+      self._loss_scale,
+      self._end_run,
+    )
+    return None if update is None else update.op
 
   def _end_run(self, finite: tf.Tensor, scale: tf.Tensor) -> Any:
     """Changes the scale, or counts a bad step that is not enough to do so."""
@@ -257,7 +255,6 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     )
 
   def _change(self, finite: tf.Tensor, scale: tf.Tensor) -> tf.Operation | None:
-    """Sets both counts to 0, then makes the scale grow or shrink."""
     grown = loss_scale_lib.grow(scale, self._incr_ratio)
     shrunk = tf.maximum(scale * self._decr_ratio, 1.0)
     new_scale = tf.where(finite, tf.cast(grown, scale.dtype), shrunk)
@@ -329,6 +326,8 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   manager.update_loss_scale(all gradients are finite)
   ```
 
+  So a fixed loss scale skips steps, too.
+
   TensorFlow 1.15 made the gradient of an embedding dense by that division, and
   global norms and optimizers such as Momentum depend on it. So does this class,
   unless it is told to keep such gradients sparse.
@@ -372,6 +371,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
 
   # A subclass may leave out `super().__init__()`.
   _sparse_gradients: str = "dense"
+  _applies_first = True
 
   def _wrap(
     self,
@@ -422,48 +422,6 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       pairs = [(_make_dense(grad, var), var) for grad, var in pairs]
     return loss_scale_optimizer.unscale(pairs, factor)
 
-  def apply_gradients(
-    self,
-    grads_and_vars: loss_scale_optimizer.GradsAndVars,
-    global_step: tf.Variable | None = None,
-    name: str | None = None,
-  ) -> tf.Operation | None:
-    """Applies gradients if they are finite, then updates the loss scale.
-
-    The arguments, the result and the errors are those of
-    `MixedPrecisionLossScaleOptimizer.apply_gradients`. A fixed loss scale
-    checks gradients, too.
-    """
-    pairs = pair_checks.read(grads_and_vars)
-    loss_scale_optimizer.warn_if_unread(self, self._loss_scale, pairs)
-    op: tf.Operation | None = loss_scale_optimizer.take_step(
-      self._apply_then_update, pairs, global_step, name
-    )
-    return op
-
-  def _apply_then_update(
-    self, strategy: Any, pairs: Any, global_step: Any, name: str | None
-  ) -> Any:
-    """Applies the gradients if they are finite, then updates the loss scale.
-
-    The order is the reverse of that of `MixedPrecisionLossScaleOptimizer`, as
-    in TensorFlow 1. The variables of the wrapped optimizer are named by the
-    cond in which they are created: here the first, `cond`.
-    """
-    name = self.get_name() if name is None else name
-    grads = loss_scale_optimizer.list_gradients(self._loss_scale, pairs)
-    finite = gradients.all_replicas_finite(grads)
-    op = loss_scale_optimizer.apply_if(
-      finite, self._opt.apply_gradients, strategy, pairs, global_step, name
-    )
-    update = autograph.convert(self._loss_scale_manager.update_loss_scale)(
-      finite
-    )
-    op = loss_scale_optimizer.group([op, update], name)
-    step = loss_scale_optimizer.Step(finite, op, pairs, global_step)
-    loss_scale_optimizer.keep_step(self, step)
-    return op
-
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"
 
@@ -484,7 +442,6 @@ def _show_wrong(value: Any) -> str:
 
 
 def _make_dense(grad: gradients.Gradient, var: tf.Variable) -> tf.Tensor | None:
-  """Returns an IndexedSlices as a tensor of the variable's shape."""
   if not isinstance(grad, tf.IndexedSlices):
     return grad
   shape = tf.shape(var) if grad.dense_shape is None else grad.dense_shape

@@ -104,7 +104,6 @@ def _load_horovod() -> Any:
 
 
 def _add_up(value: tf.Tensor) -> tf.Tensor:
-  """Returns the sum of a scalar over all ranks."""
   hvd = _load_horovod()
   total: tf.Tensor = hvd.allreduce(value, op=hvd.Sum, name="found_inf")
   return total

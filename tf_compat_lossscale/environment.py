@@ -16,6 +16,7 @@ builds ignore all three. `honor_environment` makes this TensorFlow read them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import functools
 import os
 import sys
@@ -122,7 +123,6 @@ def ignore_environment() -> None:
 
 
 def _get_own(method: _Method) -> _Method:
-  """Returns the method that `method` took the place of."""
   return vars(method)["__wrapped__"]
 
 
@@ -140,11 +140,8 @@ def list_scaled(optimizer: Any, keras: bool = False) -> list[tuple[Any, Any]]:
 
   There may be several if they have their loss scales by the environment, which
   gives one to a wrapper, too. The wrapper uses its own only if its methods call
-  those of `tf.compat.v1.train.Optimizer`.
-
-  Args:
-    optimizer: An optimizer.
-    keras: Whether the optimizer may be a `keras.LossScaleOptimizer`.
+  those of `tf.compat.v1.train.Optimizer`. With `keras`, the optimizer may be a
+  `keras.LossScaleOptimizer`.
 
   Returns:
     Pairs of an optimizer and its loss scale, the outermost first, at least one.
@@ -215,7 +212,7 @@ def _apply_gradients(
     return _get_own(_apply_gradients)(self, pairs, global_step, name)
 
   step = functools.partial(
-    loss_scale_optimizer.update_then_apply, self, loss_scale, apply
+    loss_scale_optimizer.update_and_apply, self, loss_scale, apply, False
   )
   pairs = pair_checks.read(grads_and_vars)
   # A wrapper and the optimizer within may share the work: one computes, and the
@@ -260,7 +257,6 @@ _METHODS: tuple[tuple[type, str, _Method], ...] = (
 
 
 def _rewrite_if_asked() -> None:
-  """Turns the graph rewrite on if the environment asks for the rewrite."""
   if asks_for_rewrite() and not rewrite.is_rewrite_enabled():
     graph_rewrite.turn_on()
   _announce()
@@ -270,15 +266,14 @@ def _announce() -> None:
   """Prints to stderr, once in a process, what the environment turns on."""
   effects = {}
   if asks_for_loss_scale():
-    effects["each tf.train.Optimizer has a DynamicLossScale()"] = (
-      legacy_names.LOSS_SCALING
+    effects[legacy_names.LOSS_SCALING] = (
+      "each tf.train.Optimizer has a DynamicLossScale()"
     )
   if asks_for_rewrite():
-    effects["the graph rewrite is on"] = legacy_names.GRAPH_REWRITE
-  settings = dict.fromkeys(map(_describe, effects.values()))
+    effects[legacy_names.GRAPH_REWRITE] = "the graph rewrite is on"
   line = (
-    f"tf-lossscale: {' and '.join(settings)}, as in NVIDIA's TensorFlow 1: "
-    f"{', and '.join(effects)}"
+    f"tf-lossscale: {_show_settings(effects)}, as in NVIDIA's TensorFlow 1: "
+    f"{', and '.join(effects.values())}"
   )
   if effects and not _quiet and line not in _printed and sys.stderr is not None:
     _printed.add(line)
@@ -288,18 +283,18 @@ def _announce() -> None:
 def say_ignored() -> None:
   """Prints a line if the environment asks for something, and gets nothing."""
   if asks_for_loss_scale() or asks_for_rewrite():
-    names = (legacy_names.LOSS_SCALING, legacy_names.GRAPH_REWRITE)
-    settings = dict.fromkeys(_describe(x) for x in names if os.environ.get(x))
+    switches = (legacy_names.LOSS_SCALING, legacy_names.GRAPH_REWRITE)
     print(
-      f"tf-lossscale: {' and '.join(settings) or _describe('')} has no effect "
-      "on TensorFlow 2 code, as in NVIDIA's TensorFlow 2: use a Keras policy, "
-      "or run --tf1 if the program is older",
+      f"tf-lossscale: {_show_settings(filter(os.environ.get, switches))} has "
+      "no effect on TensorFlow 2 code, as in NVIDIA's TensorFlow 2: use a "
+      "Keras policy, or run --tf1 if the program is older",
       file=sys.stderr,
       flush=True,
     )
 
 
-def _describe(switch: str) -> str:
-  """Returns the setting that turns a part of mixed precision on."""
-  name = switch if os.environ.get(switch) else legacy_names.MIXED_PRECISION
-  return f"{name}={os.environ.get(name)}"
+def _show_settings(switches: Iterable[str]) -> str:
+  """Returns the settings that turn parts of mixed precision on."""
+  common = legacy_names.MIXED_PRECISION  # It stands for those that are not set.
+  names = [x if os.environ.get(x) else common for x in switches] or [common]
+  return " and ".join(f"{x}={os.environ.get(x)}" for x in dict.fromkeys(names))

@@ -57,13 +57,9 @@ class NamedGradients(list[Any]):
     names: Iterable[str] = (),
     finite: tf.Tensor | None = None,
   ) -> None:
-    """Creates a list.
+    """Creates a list of gradients, or of per-replica values of gradients.
 
-    Args:
-      grads: Gradients, or per-replica values of gradients.
-      names: A name for each gradient. TensorFlow makes copies without names.
-      finite: Whether the gradients of all replicas and workers are finite, or
-        None.
+    TensorFlow makes copies without names.
     """
     super().__init__(grads)
     self.names = tuple(names)
@@ -338,9 +334,6 @@ def name_faults(
   grads: Any,
 ) -> tuple[tf.Tensor, Callable[[], tf.Tensor]]:
   """Returns `all_replicas_finite` of gradients, and a function of its reasons.
-
-  Args:
-    grads: As of `all_replicas_finite`.
 
   Returns:
     A pair: a bool scalar, and a function that returns the names of the

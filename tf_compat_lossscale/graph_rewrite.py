@@ -21,7 +21,6 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import patching
-from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.tf import rewrite
 
 __all__ = [
@@ -41,7 +40,7 @@ __dir__ = functools.partial(sorted, __all__)
 
 _OPTION = "auto_mixed_precision"
 # The module that registers this package's wrapper for optimizers of Keras 2. It
-# loads Keras, so it is loaded for such an optimizer alone.
+# loads Keras 2, so it is loaded for such an optimizer alone.
 _KERAS_2 = "tf_compat_lossscale.keras.optimizer"
 _Wrapper = Callable[[Any, Any], Any]
 # If this is not false, CPUs compute in float32, between two casts. TensorFlow
@@ -231,8 +230,7 @@ def count_in_graphs(graphs: Iterable[Any]) -> Float16Count:
 
 
 def _wrap(opt: Any, loss_scale: Any) -> Any:
-  """Returns an optimizer, wrapped by the wrapper of its family."""
-  if optimizer_kinds.is_keras(opt) and not which_keras.is_keras_3():
+  if optimizer_kinds.find_keras(opt).startswith("2"):
     importlib.import_module(_KERAS_2)
   tensorflows = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
   for wrapper_cls in [tensorflows, *(cls for _, cls in _wrappers.values())]:

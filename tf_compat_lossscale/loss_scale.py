@@ -64,10 +64,6 @@ class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
   `_add_weight` in `__init__` and reads the state by `_get_weight`.
   """
 
-  def __init__(self) -> None:
-    """Creates a loss scale without weights."""
-    super().__init__()
-
   @abc.abstractmethod
   def __call__(self) -> tf.Tensor:
     """Returns the current loss scale, a float32 scalar."""
@@ -261,17 +257,14 @@ class DynamicLossScale(LossScale):
       ValueError: In a replica context of a `tf.distribute` strategy.
     """
     finite = gradients.all_replicas_finite(grads)
-    # Name-based checkpoints depend on cond names. In TensorFlow 1 the update's
-    # cond was `cond` and the apply's `cond_1`, so we reserve `cond` here.
-    with graph_weights.LOCK, tf.name_scope("cond"):
-      update = count_step(
-        finite,
-        self._num_good_steps,
-        self._increment_period,
-        self._current_loss_scale,
-        functools.partial(self._end_run, finite),
-      )
-      return update, finite
+    update = count_step(
+      finite,
+      self._num_good_steps,
+      self._increment_period,
+      self._current_loss_scale,
+      self._end_run,
+    )
+    return update, finite
 
   def _end_run(
     self, finite: tf.Tensor, scale: tf.Tensor
@@ -328,7 +321,7 @@ def count_step(
   good_steps: tf.Variable,
   period: int,
   scale: tf.Variable,
-  end_run: Callable[[tf.Tensor], Any],
+  end_run: Callable[[tf.Tensor, tf.Tensor], Any],
 ) -> Any:
   """Counts a good step, or ends the run of good steps.
 
@@ -336,7 +329,7 @@ def count_step(
   if finite and good_steps < period - 1:
     good_steps += 1
   else:
-    end_run(scale)
+    end_run(finite, scale)
   ```
 
   The count is added to, because an assignment would lose the steps that other
@@ -353,8 +346,8 @@ def count_step(
     good_steps: An integer scalar variable: the consecutive good steps so far.
     period: The number of consecutive good steps that complete a run.
     scale: A float32 scalar variable: the loss scale.
-    end_run: Called with the value of `scale` if the step is bad or completes
-      the run; returns an op in graphs.
+    end_run: Called with `finite` and the value of `scale` if the step is bad or
+      completes the run; returns an op in graphs.
 
   Returns:
     A tensor that depends on the update; None when eager: it has happened.
@@ -374,19 +367,22 @@ def count_step(
     seen = tf.identity(tf.convert_to_tensor(scale))
     with tf.control_dependencies([seen]):
       still = goes_on()
-    end = functools.partial(end_run, seen)
+    end = functools.partial(end_run, finite, seen)
     return control_flow.cond(still, count, end, v1)
 
-  # With several workers, the step may take long. So the count is read after the
-  # gradients are known.
-  with tf.control_dependencies([finite]):
-    first = goes_on()
-  update = control_flow.cond(first, count, look_again, v1)
-  if tf.executing_eagerly():
-    return None
-  # A tensor, not an op, because programs pass the update to `tf.identity`.
-  with tf.control_dependencies([update]):
-    return tf.identity(finite, name="update")
+  # Name-based checkpoints depend on cond names. In TensorFlow 1 the update's
+  # cond was `cond` and the apply's `cond_1`, so we reserve `cond` here.
+  with graph_weights.LOCK, tf.name_scope("cond"):
+    # With several workers, the step may take long. So the count is read after
+    # the gradients are known.
+    with tf.control_dependencies([finite]):
+      first = goes_on()
+    update = control_flow.cond(first, count, look_again, v1)
+    if tf.executing_eagerly():
+      return None
+    # A tensor, not an op, because programs pass the update to `tf.identity`.
+    with tf.control_dependencies([update]):
+      return tf.identity(finite, name="update")
 
 
 def grow(
@@ -397,12 +393,9 @@ def grow(
   No op computes an infinity on the way, because
   `tf.debugging.enable_check_numerics` makes such an op fail.
 
-  Args:
-    scale: A float32 scalar.
-    factor: A number above 1, finite in float32; a program may have set a
-      tensor instead.
-    dtype: The dtype that the factor is rounded to: float32, or float64 for a
-      factor that float32 does not have.
+  The factor is above 1 and finite in float32; a program may have set a tensor
+  instead. It is rounded to the dtype: float32, or float64 for a factor that
+  float32 does not have.
 
   Returns:
     The product or, if float32 has no such number, `scale`: a float32 scalar.
@@ -465,12 +458,10 @@ def get(identifier: Identifier | None) -> LossScale | None:
 
 
 def make(identifier: Any, also: tuple[str, ...] = ()) -> LossScale:
-  """Returns the loss scale that an argument other than None stands for.
+  """Returns the loss scale that an argument of `get` other than None means.
 
-  Args:
-    identifier: An argument of `get`.
-    also: What the caller allows beside loss scales, as Python writes it, for
-      the message.
+  The message has what the caller allows beside loss scales, as Python writes
+  it.
 
   Raises:
     ValueError: As `get` raises it; also if `identifier` is None.

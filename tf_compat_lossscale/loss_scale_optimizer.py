@@ -95,6 +95,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   _lr = _OfWrapped("_lr")
   _learning_rate = _OfWrapped("_learning_rate")
   _momentum = _OfWrapped("_momentum")
+  _applies_first = False  # See `update_and_apply`.
 
   def __init__(
     self,
@@ -193,25 +194,21 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
-    how = {
-      "gate_gradients": gate_gradients,
-      "aggregation_method": aggregation_method,
-      "colocate_gradients_with_ops": colocate_gradients_with_ops,
-    }
     scaled, factor = compute_scaled(
       self._loss_scale,
       self._optimizer.compute_gradients,
       loss,
       var_list=var_list,
+      gate_gradients=gate_gradients,
+      aggregation_method=aggregation_method,
+      colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
-      **how,
     )
     pairs = self._unscale(scaled, factor)
     keep_computed(self, pairs)
     return pairs
 
   def _unscale(self, pairs: Pairs, factor: tf.Tensor) -> Pairs:
-    """Returns (gradient, variable) pairs with unscaled gradients."""
     return unscale(pairs, factor)
 
   def apply_gradients(
@@ -242,7 +239,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     if _is_inert(self._loss_scale):
       return self._apply_unchecked(pairs, global_step, name)
     apply = self._optimizer.apply_gradients
-    step = functools.partial(update_then_apply, self, self._loss_scale, apply)
+    step = functools.partial(
+      update_and_apply, self, self._loss_scale, apply, self._applies_first
+    )
     return take_step(step, pairs, global_step, name)
 
   def _apply_unchecked(
@@ -300,28 +299,22 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   def _trackable_children(
     self, save_type: str = "checkpoint", **kwargs: Any
   ) -> dict[str, Any]:
-    """Returns the children to save."""
     children: dict[str, Any] = super()._trackable_children(save_type, **kwargs)
     return {**children, **self._list_wrapped()}
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Returns the child to restore by that name, or None."""
     found = self._list_wrapped().get(name)
     if found is None:
       found = super()._lookup_dependency(name, *args, **kwargs)
     return found
 
   def _list_wrapped(self) -> dict[str, Any]:
-    """Returns what is wrapped by its names in checkpoints, if it is tracked."""
-    children = {
-      "base_optimizer": self._optimizer,
-      "loss_scale": graph_weights.find_owner(self._loss_scale),
-    }
-    return {
-      name: child
-      for name, child in children.items()
-      if isinstance(child, tracking.Trackable)
-    }
+    """Returns what is wrapped now, by its names in checkpoints."""
+    children = {"base_optimizer": self._optimizer}
+    owner = graph_weights.find_owner(self._loss_scale)
+    if isinstance(owner, tracking.Trackable):
+      children["loss_scale"] = owner
+    return children
 
   def __repr__(self) -> str:
     return f"{type(self).__name__}({self._optimizer!r}, {self._loss_scale!r})"
@@ -341,13 +334,8 @@ def compute_scaled(
 ) -> tuple[Pairs, tf.Tensor]:
   """Returns (gradient, variable) pairs of the scaled loss, and its factor.
 
-  Args:
-    loss_scale: A LossScale.
-    compute: The method `compute_gradients` of an optimizer that knows no loss
-      scale.
-    loss: A floating-point tensor, or a function that returns one.
-    *args: The other arguments of `compute`.
-    **kwargs: Its keyword arguments.
+  `compute` is the method `compute_gradients` of an optimizer that knows no loss
+  scale; it gets the scaled loss and the other arguments.
   """
   graph_weights.note_read(loss_scale)
   # One read, for another worker may change the scale between two reads.
@@ -368,15 +356,8 @@ def take_step(
 ) -> Any:
   """Takes a step whose gradients are checked, for all replicas together.
 
-  Args:
-    step: A function of (strategy, pairs, global_step, name) that returns an op
-      or None, called in cross-replica context.
-    pairs: The (gradient, variable) pairs of this replica.
-    global_step: A variable or None.
-    name: The returned op's name, or None.
-
-  Returns:
-    The op that does the step; None when eager.
+  `step` is called in cross-replica context, with the strategy and the other
+  arguments. It returns the op that does the step; None when eager.
   """
   pair_checks.check_dtypes(pairs)
   with graphs.leave_out_of_train_op():
@@ -386,16 +367,21 @@ def take_step(
   return op
 
 
-def update_then_apply(
+def update_and_apply(
   owner: Any,
   loss_scale: loss_scale_lib.LossScale,
   apply: Callable[..., Any],
+  applies_first: bool,
   strategy: tf.distribute.Strategy,
   pairs: Any,
   global_step: Any,
   name: str | None,
 ) -> Any:
-  """Updates the loss scale, then applies the gradients or skips the step.
+  """Updates the loss scale, and applies the gradients or skips the step.
+
+  The update says whether to apply the gradients. If `applies_first`, they are
+  applied before, if they are finite, as in `tf.contrib`: the variables of the
+  optimizer are named by the cond in which they are created.
 
   The owner is the optimizer that the program sees; by default, it also names
   the returned op. The other arguments are those of `apply_if`.
@@ -405,9 +391,15 @@ def update_then_apply(
   """
   name = owner.get_name() if name is None else name
   grads = list_gradients(loss_scale, pairs)
-  update, answer = autograph.convert(loss_scale.update)(grads)
-  op = apply_if(answer, apply, strategy, pairs, global_step, name)
-  op = group([op, update], name)
+  update = autograph.convert(loss_scale.update)
+  if applies_first:
+    answer = grads.finite = gradients.all_replicas_finite(grads)
+    op = apply_if(answer, apply, strategy, pairs, global_step, name)
+    updated, _ = update(grads)
+  else:
+    updated, answer = update(grads)
+    op = apply_if(answer, apply, strategy, pairs, global_step, name)
+  op = group([op, updated], name)
   keep_step(owner, Step(answer, op, pairs, global_step))
   return op
 
@@ -451,7 +443,7 @@ def apply_if(
   Args:
     answer: Whether they should, a bool scalar; a Python bool builds no cond.
     apply: A method `apply_gradients`, called in the context of each replica.
-    strategy: The strategy.
+    strategy: Its replicas apply.
     pairs: (gradient, variable) pairs, per replica if there are any.
     global_step: A variable or None.
     name: The step's name.

@@ -244,7 +244,7 @@ class _Probe:
   ) -> None:
     """Adds the ops to the current graph."""
     self.op = step.op
-    with tf.control_dependencies([control_flow.make_successor(self.op)]):
+    with tf.control_dependencies([self.op]):
       after_step = _read(loss_scale)
     applied = tf.convert_to_tensor(step.applied)
     about = [_to_float64(x) for x in (index, applied, step.ends)]

@@ -17,7 +17,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
 
@@ -148,8 +147,11 @@ class GrowthBackoff(loss_scale_lib.LossScale):
     self._good_after = arguments.check_steps(
       "good_steps_after_growth", good_steps_after_growth, at_least=0
     )
-    self._min = _check_bound("min_loss_scale", min_loss_scale)
-    self._max = _check_bound("max_loss_scale", max_loss_scale)
+    self._min = self._max = None
+    if min_loss_scale is not None:
+      self._min = _check_scale("min_loss_scale", min_loss_scale)
+    if max_loss_scale is not None:
+      self._max = _check_scale("max_loss_scale", max_loss_scale)
     self._at_minimum = arguments.check_word(
       "at_minimum", at_minimum, ("stay", "raise")
     )
@@ -244,22 +246,20 @@ class GrowthBackoff(loss_scale_lib.LossScale):
       finite, name_faults = gradients.name_faults(grads)
     else:
       finite, name_faults = gradients.all_replicas_finite(grads), None
-    # Name-based checkpoints depend on cond names: see DynamicLossScale.
-    with graph_weights.LOCK, tf.name_scope("cond"):
-      update = loss_scale_lib.count_step(
-        finite,
-        self.good_steps,
-        self._interval,
-        self.current_loss_scale,
-        lambda scale: self._end_run(finite, scale, name_faults),
-      )
-      return update, finite
+    update = loss_scale_lib.count_step(
+      finite,
+      self.good_steps,
+      self._interval,
+      self.current_loss_scale,
+      functools.partial(self._end_run, name_faults),
+    )
+    return update, finite
 
   def _end_run(
     self,
+    name_faults: Callable[[], tf.Tensor] | None,
     finite: tf.Tensor,
     scale: tf.Tensor,
-    name_faults: Callable[[], tf.Tensor] | None,
   ) -> tf.Operation | None:
     """Sets the counts, then makes the scale grow or fall.
 
@@ -343,7 +343,6 @@ class GrowthBackoff(loss_scale_lib.LossScale):
     return lower, is_lowest
 
   def _read(self, name: str) -> tf.Tensor:
-    """Returns the value of a weight."""
     return tf.convert_to_tensor(self._get_weight(name))
 
   def _clip(self, scale: tf.Tensor) -> tf.Tensor:
@@ -431,10 +430,6 @@ def _check_scale(name: str, value: Any) -> float:
       f"got {value!r}."
     )
   return number
-
-
-def _check_bound(name: str, value: Any) -> float | None:
-  return None if value is None else _check_scale(name, value)
 
 
 def _check_events(

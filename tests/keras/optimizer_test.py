@@ -294,8 +294,6 @@ def test_subclasses_that_cannot_be():
     OfLegacyAlone(_NEW.SGD(), 8)
   with pytest.raises(TypeError, match="loss_scale"):
     keras.LossScaleOptimizer(_LEGACY.SGD())
-  with pytest.raises(TypeError, match="optimizer must be an optimizer"):
-    WithDefault(5)
 
 
 @kinds
@@ -335,7 +333,7 @@ def test_configs_that_a_subclass_does_not_take():
     ):
       type(opt).from_config(opt.get_config())
   config = {**WithDefault(_LEGACY.SGD()).get_config(), "factor": 2}
-  with pytest.raises(TypeError, match="and 'factor'"):
+  with pytest.raises(TypeError, match="'loss_scale', 'factor'"):
     WithDefault.from_config(config)
   with pytest.raises(ValueError, match="must have a from_config"):
     WithDefault.from_config({"lr": 0.5})

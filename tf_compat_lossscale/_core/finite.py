@@ -76,63 +76,40 @@ class Joined(NamedTuple):
   rows: list[int]
 
 
-class _Small(NamedTuple):
-  """A tensor to concatenate: its number of elements, and its position."""
-
-  elements: int
-  position: int
-  value: tf.Tensor
-
-
 def join_small(
   values: Iterable[tf.Tensor], for_branch: bool = False
 ) -> list[Joined]:
   """Concatenates small tensors, because an op costs more than a few elements.
 
   Tensors are joined if their shapes are known and they share a device, a dtype
-  and all axes but the first.
-
-  Args:
-    values: The tensors.
-    for_branch: Whether the results are inputs of a branch. Each input costs
-      more than it gains that several cores concatenate.
+  and all axes but the first. For the inputs of a branch, larger parts are
+  joined: each input costs more than it gains that several cores concatenate.
   """
   values = list(values)
   few = for_branch or _are_few(values)
   most = _FEW_ELEMENTS if few else _PART_ELEMENTS
-  joined = []
-  groups: dict[Any, list[_Small]] = {}
+  parts: list[list[int]] = []  # The positions of what one op concatenates.
+  # What tensors of a part share -> the last such part, and its elements.
+  last: dict[Any, tuple[list[int], int]] = {}
   for i, value in enumerate(values):
     shape = value.shape
     count = shape.num_elements()
     if count is None or count > most:
-      joined.append(Joined(value, [i], []))
-    else:
-      device = "" if tf.executing_eagerly() else value.device
-      # A list, because TensorFlow 1's sizes of axes have no hash.
-      key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
-      groups.setdefault(key, []).append(_Small(count, i, value))
-  for group in groups.values():
-    joined += map(_join, _split(group, most))
-  return joined
+      parts.append([i])
+      continue
+    device = "" if tf.executing_eagerly() else value.device
+    # A list, because TensorFlow 1's sizes of axes have no hash.
+    key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
+    part, total = last.get(key, (None, 0))
+    if part is None or total + count > most or len(part) == _MANY_TENSORS:
+      part, total = [], 0
+      parts.append(part)
+    part.append(i)
+    last[key] = part, total + count
+  return [_join([values[i] for i in part], part) for part in parts]
 
 
-def _split(group: list[_Small], most: int) -> list[list[_Small]]:
-  """Splits tensors into lists of what one op concatenates."""
-  parts: list[list[_Small]] = []
-  total = 0
-  for member in group:
-    total += member.elements
-    if not parts or total > most or len(parts[-1]) == _MANY_TENSORS:
-      parts.append([])
-      total = member.elements
-    parts[-1].append(member)
-  return parts
-
-
-def _join(members: list[_Small]) -> Joined:
-  """Concatenates tensors of one rank."""
-  _, positions, values = map(list, zip(*members))
+def _join(values: list[tf.Tensor], positions: list[int]) -> Joined:
   if len(values) == 1:
     return Joined(values[0], positions, [])
   if values[0].shape.rank:

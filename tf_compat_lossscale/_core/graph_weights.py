@@ -129,12 +129,8 @@ class GraphWeights(tracking.WeightsByGraph):
 
   @DefaultProperty
   def _weights(self) -> dict[str, tf.Variable]:
-    """The same, by TensorFlow's own name, which a program may set."""
+    """The tracked weights by TensorFlow's name, which a program may set."""
     return self._tracked_weights
-
-  @property
-  def _waiting_restores(self) -> dict[str, list[Any]]:
-    return self._graph_state.deferred
 
   # None for TensorFlow's default, which depends on the program.
   _use_resource: bool | None = True
@@ -213,7 +209,7 @@ class GraphWeights(tracking.WeightsByGraph):
     return weight
 
 
-def list_weights(owner: tracking.WeightsByGraph) -> dict[str, tf.Variable]:
+def list_weights(owner: GraphWeights) -> dict[str, tf.Variable]:
   """Returns the weights that an object has in the current graph, by name."""
   return owner._tracked_weights
 

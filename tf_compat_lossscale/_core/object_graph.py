@@ -69,11 +69,9 @@ class ObjectGraph:
   """
 
   def __init__(self, proto: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Reads a graph.
+    """Reads a `TrackableObjectGraph`.
 
-    Args:
-      proto: The `TrackableObjectGraph`.
-      shapes: Key of each tensor in the checkpoint -> its shape.
+    `shapes` has the shape of each tensor in the checkpoint, by its key.
     """
     self._shapes = shapes
     self.nodes = proto.nodes

@@ -59,10 +59,8 @@ def find_scale_by_environment(optimizer: Any) -> Any:
 def read_of_wrapped(wrapper: Any, inner: Any, name: str) -> Any:
   """Returns an attribute of a wrapped optimizer that its wrapper lacks.
 
-  Args:
-    wrapper: The wrapper, whose `__getattr__` calls this.
-    inner: The wrapped optimizer; None as long as a copy is made.
-    name: The attribute. Python's own and TensorFlow's are each one's own.
+  The wrapper's `__getattr__` calls this. `inner` is None as long as a copy is
+  made. Attributes of Python and of TensorFlow are each one's own.
 
   Raises:
     AttributeError: Neither optimizer has it, or a property of the wrapper
@@ -88,8 +86,8 @@ def show_wrong(value: Any) -> str:
   This is the end of a message, after "but got".
   """
   shown = show(value)
-  if is_keras(value):
-    return f"{shown}. {advise_keras(value)}"
+  if find_keras(value):
+    return f"{shown}. {_advise_keras(value)}"
   if isinstance(value, str):
     return f"{shown}. {_NO_NAME} tf.compat.v1.train.AdamOptimizer(1e-3)."
   if callable(getattr(value, "update", None)) and hasattr(value, "get_config"):
@@ -107,9 +105,13 @@ def show(value: Any) -> str:
   return f"{shown} of type {module}{kind.__qualname__}"
 
 
-def is_keras(value: Any) -> bool:
-  """Returns whether a value is an optimizer of Keras."""
-  return _find_keras(value) is not None
+def find_keras(value: Any) -> str:
+  """Returns the version of the Keras that an optimizer is of; "" for others."""
+  for cls in type(value).__mro__:
+    package = cls.__module__.removeprefix("tensorflow.python.").split(".")[0]
+    if package in _KERAS and "Optimizer" in cls.__name__:
+      return str(getattr(sys.modules.get(package), "__version__", "2"))
+  return ""
 
 
 def is_keras_with_scale(optimizer: Any) -> bool:
@@ -152,21 +154,11 @@ def _is_scaling(optimizer: Any) -> bool:
   return any(cls.__name__ in _SCALING for cls in type(optimizer).__mro__)
 
 
-def _find_keras(value: Any) -> str | None:
-  """Returns the package of the Keras that an optimizer is of, if it is one."""
-  for cls in type(value).__mro__:
-    package = cls.__module__.removeprefix("tensorflow.python.").split(".")[0]
-    if package in _KERAS and "Optimizer" in cls.__name__:
-      return package
-  return None
-
-
-def advise_keras(value: Any) -> str:
+def _advise_keras(value: Any) -> str:
   """Returns which class scales the loss for an optimizer of Keras."""
   if _is_scaling(value):
     return "This optimizer of Keras scales the loss already: use it as it is."
-  module = sys.modules.get(_find_keras(value) or "")
-  if str(getattr(module, "__version__", "")).startswith("3."):
+  if find_keras(value).startswith("3."):
     return (
       "This is an optimizer of Keras 3: wrap it in "
       "keras.optimizers.LossScaleOptimizer. For optimizers of Keras 2 there "

@@ -7,25 +7,11 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import control_flow
-
-
-class _Kind(NamedTuple):
-  """What the replicas that have a gradient have.
-
-  Attributes:
-    dtype: The dtype of the gradient.
-    index_dtype: The dtype of the indices, if the gradient is a
-      `tf.IndexedSlices`; None if it is dense.
-  """
-
-  dtype: tf.DType
-  index_dtype: tf.DType | None
 
 
 def read(grads_and_vars: Iterable[Any]) -> tuple[Any, ...]:
@@ -72,38 +58,37 @@ def fill(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
     find_kinds, args=([grad for grad, _ in pairs],)
   )
   return tuple(
-    (_make_zeros(kind, var), var) if grad is None and kind else (grad, var)
+    (_make_zeros(var, *kind), var) if grad is None and kind else (grad, var)
     for kind, (grad, var) in zip(kinds, pairs)
   )
 
 
-def _find_kind(grads: Sequence[Any]) -> _Kind | None:
-  """Returns the kind of a gradient, if only some replicas have it."""
+def _find_kind(grads: Sequence[Any]) -> tuple[tf.DType, tf.DType | None] | None:
+  """Returns the dtypes of a gradient, if only some replicas have it.
+
+  The second is that of the indices, None if a replica has a dense gradient.
+  """
   present = [grad for grad in grads if grad is not None]
   if not present or len(present) == len(grads):
     return None
-  slices = [grad for grad in present if isinstance(grad, tf.IndexedSlices)]
-  is_sparse = len(slices) == len(present)
-  return _Kind(
-    tf.as_dtype(present[0].dtype).base_dtype,
-    slices[0].indices.dtype if is_sparse else None,
-  )
+  is_sparse = all(isinstance(grad, tf.IndexedSlices) for grad in present)
+  indices = present[0].indices.dtype if is_sparse else None
+  return tf.as_dtype(present[0].dtype).base_dtype, indices
 
 
-def _make_zeros(kind: _Kind, var: tf.Variable) -> Any:
+def _make_zeros(
+  var: tf.Variable, dtype: tf.DType, index_dtype: tf.DType | None
+) -> Any:
   """Returns a gradient of zeros; an IndexedSlices has no row."""
   with tf.name_scope(control_flow.NAME_SCOPE):
     shape: Any = var.shape
     if not shape.is_fully_defined():
       shape = tf.shape(var)
-    if kind.index_dtype is None:
-      return tf.zeros(shape, kind.dtype)
-    shape = tf.convert_to_tensor(shape, kind.index_dtype)
-    return tf.IndexedSlices(
-      tf.zeros(tf.concat([[0], shape[1:]], 0), kind.dtype),
-      tf.zeros([0], kind.index_dtype),
-      shape,
-    )
+    if index_dtype is None:
+      return tf.zeros(shape, dtype)
+    shape = tf.convert_to_tensor(shape, index_dtype)
+    rows = tf.zeros(tf.concat([[0], shape[1:]], 0), dtype)
+    return tf.IndexedSlices(rows, tf.zeros([0], index_dtype), shape)
 
 
 def check_dtypes(grads_and_vars: Iterable[tuple[Any, Any]]) -> None:

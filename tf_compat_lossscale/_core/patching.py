@@ -12,8 +12,6 @@ ABSENT: Any = object()  # The value of an attribute that is not there.
 
 
 class _Change(NamedTuple):
-  """An attribute that was set, with its values before and after."""
-
   owner: Any
   name: str
   before: Any

@@ -66,9 +66,7 @@ def means_keras_3() -> bool:
 def is_keras_3(package: str = "tensorflow") -> bool:
   """Returns whether the Keras of a package is Keras 3. Loads that Keras.
 
-  Args:
-    package: 'tensorflow' for `tf.keras`, else 'keras' or 'tf_keras'; it may
-      have no Keras.
+  Besides TensorFlow, that is 'keras' or 'tf_keras', which may be missing.
   """
   try:
     module = importlib.import_module(package)

@@ -46,7 +46,6 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def _find_mode(path: str) -> int:
-  """Returns the mode of a file, or that of a new file."""
   try:
     return os.stat(path).st_mode & 0o7777
   except FileNotFoundError:

@@ -169,11 +169,9 @@ def wrap_in_compile(wrap: _Wrap) -> None:
   Keras looks at the name of the model's policy alone, and ignores a policy's
   loss scale. A second call replaces the function to ask.
 
-  Args:
-    wrap: Takes a model's policy, a function that returns the optimizer, and
-      whether the model is in a graph of TensorFlow 1, where the function may
-      return a list of optimizers. Returns the optimizer to use, or None to
-      leave the choice to Keras.
+  `wrap` takes a model's policy, a function that returns the optimizer, and
+  whether the model is in a graph of TensorFlow 1, where the function may return
+  a list. It returns the optimizer to use, or None to leave the choice to Keras.
   """
   global _wrap
   _wrap = wrap
@@ -316,16 +314,3 @@ def has_weights(optimizer: Any) -> bool:
   if isinstance(inner, Optimizer):
     return bool(getattr(inner, "_built", False))
   return bool(inner._slots) or int(tf.identity(inner.iterations)) > 0
-
-
-def is_model(value: Any) -> bool:
-  """Returns whether `value` is a model of Keras 2."""
-  return isinstance(value, keras.Model)
-
-
-def trains_as_keras(model: Any) -> bool:
-  """Returns whether a model's `train_step` is that of Keras.
-
-  Keras's own trains all trainable variables; a user's may train fewer.
-  """
-  return type(model).train_step is keras.Model.train_step

@@ -132,7 +132,6 @@ class Keras3LossScaleOptimizer(_Base):
     return super().apply(grads, trainable_variables)
 
   def _read_scale(self) -> Any:
-    """Returns the loss scale, a float32 scalar."""
     scale = self.dynamic_scale if self.built else self.initial_scale
     return keras.ops.convert_to_tensor(scale, "float32")
 

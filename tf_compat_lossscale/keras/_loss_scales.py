@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from typing import Any
-from typing import TypeAlias
 
 import numpy as np
 import tensorflow.compat.v2 as tf
@@ -19,10 +18,8 @@ from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale.keras import _keras2
-
-# What stands for a loss scale; `loss_scale.get` says what each means.
-Identifier: TypeAlias = loss_scale_lib.Identifier
 
 _TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
 
@@ -51,8 +48,7 @@ def find(
     return value.read_from
   if value is None or isinstance(value, loss_scale_lib.LossScale):
     return value
-  with tf.init_scope():
-    in_graph = not tf.executing_eagerly()
+  in_graph = graphs.find_graph() is not None
   with tf.Graph().as_default() if in_graph else contextlib.nullcontext():
     if not any(cls.__module__ == _TENSORFLOWS for cls in type(value).__mro__):
       return loss_scale_lib.make(value, also)
@@ -126,10 +122,8 @@ def to_config(scale: loss_scale_lib.LossScale) -> dict[str, Any]:
 def from_config(config: Any, custom_objects: Any = None) -> Any:
   """Returns the loss scale of an optimizer's config.
 
-  Args:
-    config: What `to_config` returned, as TensorFlow 2.0 to 2.3 wrote it, too;
-      or another argument of `find`.
-    custom_objects: More classes for Keras to find: name -> class.
+  The config is what `to_config` returned, as TensorFlow 2.0 to 2.3 wrote it,
+  too; or another argument of `find`.
 
   Raises:
     ValueError: `config` is of a class that is not known, or its arguments do
@@ -163,7 +157,6 @@ class State(_keras2.State):
   """
 
   def __init__(self, optimizer: Any, scale: Any, names: Any = ()) -> None:
-    """Takes the optimizer that the state is of, and its loss scale."""
     self._optimizer = optimizer
     self.scale = scale
     self.names = list(names)

@@ -32,6 +32,7 @@ from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _skipped_steps
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
+_Model = _keras2.keras.Model
 _ADVICE = (
   "To keep all of it, save a SavedModel: model.save(path, save_format='tf')."
 )
@@ -71,7 +72,7 @@ def load_model(
   model = _keras2.keras.models.load_model(
     path, custom_objects=custom_objects, compile=compile, **kwargs
   )
-  if not compile or not _keras2.is_model(model):
+  if not compile or not isinstance(model, _Model):
     return model
   checkpoint = _find_checkpoint(path)
   if checkpoint is not None:
@@ -119,9 +120,7 @@ def _set_weights(path: Any, model: Any) -> None:
       except OSError:  # Keras itself sets the weights of a zip file.
         return
     group = file.get("optimizer_weights")
-    if group is None:
-      return
-    names = group.attrs["weight_names"]
+    names = [] if group is None else group.attrs["weight_names"]
     values = [group[name][()] for name in names]
   shapes = [tuple(variable.shape) for variable in inner.variables]
   if shapes == [value.shape for value in values]:
@@ -134,24 +133,19 @@ def _warn_of_new_state(path: Any, model: Any) -> None:
   optimizers = [
     each.optimizer
     for each in (model, *model.submodules)
-    if _keras2.is_model(each)
+    if isinstance(each, _Model)
     and _keras2.can_train(getattr(each, "optimizer", None))
   ]
+  kind = _keras2.BaseLossScaleOptimizer
+  scaled = [each for each in optimizers if isinstance(each, kind)]
   lost = []
-  if any(
-    isinstance(each, _keras2.BaseLossScaleOptimizer) and each.dynamic
-    for each in optimizers
-  ):
+  if any(each.dynamic for each in scaled):
     lost.append("dynamic loss scales and their counters")
   if zipfile.is_zipfile(name):
     if any(isinstance(each, _keras2.LegacyOptimizer) for each in optimizers):
       lost.append("iterations and slots of legacy optimizers")
-    if not any(
-      isinstance(each, _keras2.BaseLossScaleOptimizer) for each in optimizers
-    ) and any(
-      getattr(layer, "compute_dtype", None) == "float16"
-      for layer in (model.submodules if optimizers else ())
-    ):
+    dtypes = {getattr(each, "compute_dtype", None) for each in model.submodules}
+    if optimizers and not scaled and "float16" in dtypes:
       logging.warning(
         "%s: the loaded optimizer scales no loss, although layers compute in "
         "float16: the file does not say what compile made of the optimizer. "
@@ -204,12 +198,11 @@ def restore_optimizers(
   saved = _Saved(prefix)
   with _keras2.keras.utils.custom_object_scope(dict(custom_objects or {})):
     users = _compile_parts(saved, model)
-  pairs = saved.find_live_objects(model)
+  saved.live = saved.find_live_objects(model)
   restored = []
-  for node, way in saved.list_optimizers():
-    models = [pairs[each] for each in way if _keras2.is_model(pairs.get(each))]
-    owner = model if users.get(node, 0) > 1 else models[-1]
-    values, problem = _collect(saved, node, pairs.get(node), owner, pairs)
+  for node, owner in saved.list_optimizers():
+    owner = model if users.get(node, 0) > 1 else owner
+    values, problem = saved.collect(node, owner)
     restored += values
     if problem:
       logging.warning(
@@ -233,7 +226,7 @@ def _compile_parts(saved: _Saved, model: Any) -> dict[int, int]:
   users: dict[int, int] = {}
   for node, live in saved.find_live_objects(model).items():
     optimizer = saved.children[node].get("optimizer")
-    if optimizer is None or not _keras2.is_model(live):
+    if optimizer is None or not isinstance(live, _Model):
       continue
     if live is not model:
       _keras2.compile_as_saved(live)
@@ -243,8 +236,15 @@ def _compile_parts(saved: _Saved, model: Any) -> dict[int, int]:
   return users
 
 
+_Values = list[tuple[Any, Any]]  # Variables, and what to assign to them.
+
+
 class _Saved(ObjectGraph):
-  """A SavedModel's graph of objects, with the values of the variables."""
+  """A SavedModel's graph of objects, with the values of the variables.
+
+  Attributes:
+    live: The object of the loaded model for each node that has one.
+  """
 
   def __init__(self, prefix: str) -> None:
     self._reader = tf.train.load_checkpoint(prefix)
@@ -252,6 +252,7 @@ class _Saved(ObjectGraph):
       _keras2.read_object_graph(self._reader),
       self._reader.get_variable_to_shape_map(),
     )
+    self.live: dict[int, Any] = {}
 
   def read_value(self, node: int) -> Any:
     """Returns the value of a variable; None for other nodes."""
@@ -270,145 +271,128 @@ class _Saved(ObjectGraph):
           queue.append(child)
     return pairs
 
-  def list_optimizers(self) -> list[tuple[int, list[int]]]:
-    """Returns each optimizer's node, and the nodes from the root to it."""
-    ways: dict[int, list[int]] = {0: [0]}
+  def list_optimizers(self) -> list[tuple[int, Any]]:
+    """Returns each optimizer's node, and the innermost model around it."""
+    owners = {0: self.live[0]}
     for node in (queue := [0]):
       for child in self.children[node].values():
-        if child not in ways:
-          ways[child] = [*ways[node], child]
+        if child not in owners:
+          live = self.live.get(child)
+          owners[child] = live if isinstance(live, _Model) else owners[node]
           queue.append(child)
     found = self.find_optimizers()
-    return [(node, ways[node]) for node in queue if node in found]
+    return [(node, owners[node]) for node in queue if node in found]
 
+  def collect(self, node: int, owner: Any) -> tuple[_Values, str]:
+    """Makes an optimizer's variables, and finds the values to assign to them.
 
-def _collect(
-  saved: _Saved, node: int, live: Any, owner: Any, pairs: dict[int, Any]
-) -> tuple[list[tuple[Any, Any]], str]:
-  """Makes an optimizer's variables, and finds the values to assign to them.
-
-  `live` is another object if the optimizer was not loaded.
-
-  Returns:
-    Variables with their values; and the reason why some cannot be restored, or
-    ''.
-  """
-  if not _keras2.can_train(live):
-    return [], (
-      "Keras did not load it. Compile the model as it was, then call "
-      "tf_compat_lossscale.checkpoint.restore(None, path, model)."
-    )
-  inner = getattr(live, "inner_optimizer", live)
-  # Later releases have the node `base_optimizer`, too, but without slots.
-  base = saved.children[node].get(_skipped_steps.BASE, node)
-  is_legacy = isinstance(inner, _keras2.LegacyOptimizer)
-  problem = ""
-  left_out: set[int] = set()
-  values: list[tuple[Any, Any]] = []
-  if is_legacy != (AGAIN not in saved.children[node]):
-    problem = (
-      "it was of the other kind (legacy or newer), so its slots start anew."
-    )
-  elif is_legacy:
-    slots = saved.get_slots(node) or saved.get_slots(base)
-    values, problem = _collect_legacy_slots(saved, slots, inner, owner, pairs)
-  else:
-    left_out, problem = _build(saved, node, inner, owner, pairs)
-  if (
-    isinstance(live, _keras2.LossScaleOptimizerOfLegacy)
-    and live.dynamic
-    and _skipped_steps.leave_skips_uncounted(saved.nodes, saved.children[node])
-  ):
-    values += LossScaleOptimizer.stop_counting_skips(live)
-  below = saved.find_live_objects(live, node) | saved.find_live_objects(
-    inner, base
-  )
-  for each, variable in below.items():
-    value = saved.read_value(each)
-    if (
-      value is not None
-      and each not in left_out
-      and isinstance(variable, tf.Variable)
-    ):
-      values.append((variable, value))
-  return values, problem
-
-
-def _collect_legacy_slots(
-  saved: _Saved,
-  slots: list[tuple[int, str, int]],
-  optimizer: Any,
-  owner: Any,
-  pairs: dict[int, Any],
-) -> tuple[list[tuple[Any, Any]], str]:
-  """Makes a legacy optimizer's variables, and finds its slots' values."""
-  slotted = {id(pairs.get(primary)) for primary, _, _ in slots}
-  # An `.h5` file lists slots in the order of the model's variables.
-  _keras2.create_weights(
-    optimizer, [v for v in owner.variables if id(v) in slotted]
-  )
-  values, lost = [], 0
-  for primary, name, slot in slots:
-    variable = pairs.get(primary)
-    made = {} if variable is None else _keras2.find_slots(optimizer, variable)
-    if name in made:
-      values.append((made[name], saved.read_value(slot)))
+    Returns:
+      Variables with their values; and the reason why some cannot be restored,
+      or ''.
+    """
+    live = self.live.get(node)
+    if not _keras2.can_train(live):
+      return [], (
+        "Keras did not load it. Compile the model as it was, then call "
+        "tf_compat_lossscale.checkpoint.restore(None, path, model)."
+      )
+    inner = getattr(live, "inner_optimizer", live)
+    # Later releases have the node `base_optimizer`, too, but without slots.
+    base = self.children[node].get(_skipped_steps.BASE, node)
+    is_legacy = isinstance(inner, _keras2.LegacyOptimizer)
+    problem = ""
+    left_out: set[int] = set()
+    values: _Values = []
+    if is_legacy != (AGAIN not in self.children[node]):
+      problem = (
+        "it was of the other kind (legacy or newer), so its slots start anew."
+      )
+    elif is_legacy:
+      slots = self.get_slots(node) or self.get_slots(base)
+      values, problem = self._collect_legacy_slots(slots, inner, owner)
     else:
-      lost += 1
-  if not lost:
-    return values, ""
-  return values, (
-    f"{lost} of its {len(slots)} slots have no variable in the loaded model."
-  )
+      left_out, problem = self._build_newer(node, inner, owner)
+    if (
+      isinstance(live, _keras2.LossScaleOptimizerOfLegacy)
+      and live.dynamic
+      and _skipped_steps.leave_skips_uncounted(self.nodes, self.children[node])
+    ):
+      values += LossScaleOptimizer.stop_counting_skips(live)
+    below = self.find_live_objects(live, node)
+    below |= self.find_live_objects(inner, base)
+    for each, variable in below.items():
+      value = None if each in left_out else self.read_value(each)
+      if value is not None and isinstance(variable, tf.Variable):
+        values.append((variable, value))
+    return values, problem
 
+  def _collect_legacy_slots(
+    self, slots: list[tuple[int, str, int]], optimizer: Any, owner: Any
+  ) -> tuple[_Values, str]:
+    slotted = {id(self.live.get(primary)) for primary, _, _ in slots}
+    # An `.h5` file lists slots in the order of the model's variables.
+    _keras2.create_weights(
+      optimizer, [v for v in owner.variables if id(v) in slotted]
+    )
+    values = []
+    for primary, name, slot in slots:
+      variable = self.live.get(primary)
+      made = {} if variable is None else _keras2.find_slots(optimizer, variable)
+      if name in made:
+        values.append((made[name], self.read_value(slot)))
+    lost = len(slots) - len(values)
+    if not lost:
+      return values, ""
+    return values, (
+      f"{lost} of its {len(slots)} slots have no variable in the loaded model."
+    )
 
-def _build(
-  saved: _Saved, node: int, optimizer: Any, owner: Any, pairs: dict[int, Any]
-) -> tuple[set[int], str]:
-  """Makes those variables of a newer optimizer that the file has.
+  def _build_newer(
+    self, node: int, optimizer: Any, owner: Any
+  ) -> tuple[set[int], str]:
+    """Makes those variables of a newer optimizer that the file has.
 
-  Returns:
-    The nodes of variables that do not fit the optimizer, and why; or ''.
-  """
-  listed = saved.children[saved.children[node][AGAIN]]
-  # Key 0 is the number of iterations, which every optimizer has.
-  nodes = [listed[key] for key in sorted(listed, key=int) if key != "0"]
-  if not nodes:
-    return set(), ""
-  optimizer.build(_find_trained_variables(saved, nodes, owner, pairs))
-  shapes = [tuple(v.shape) for v in optimizer.variables[1:]]
-  if shapes == [tuple(saved.read_value(each).shape) for each in nodes]:
-    return set(), ""
-  return set(nodes), (
-    "its slots belong to other variables than the loaded model trains, so they "
-    "start anew."
-  )
+    Returns:
+      The nodes of variables that do not fit the optimizer, and why; or ''.
+    """
+    listed = self.children[self.children[node][AGAIN]]
+    # Key 0 is the number of iterations, which every optimizer has.
+    nodes = [listed[key] for key in sorted(listed, key=int) if key != "0"]
+    if not nodes:
+      return set(), ""
+    optimizer.build(self._find_trained_variables(nodes, owner))
+    shapes = [tuple(v.shape) for v in optimizer.variables[1:]]
+    if shapes == [tuple(self.read_value(each).shape) for each in nodes]:
+      return set(), ""
+    return set(nodes), (
+      "its slots belong to other variables than the loaded model trains, so "
+      "they start anew."
+    )
 
+  def _find_trained_variables(self, slots: list[int], owner: Any) -> list[Any]:
+    """Returns the model's variables that a newer optimizer's slots belong to.
 
-def _find_trained_variables(
-  saved: _Saved, slots: list[int], owner: Any, pairs: dict[int, Any]
-) -> list[Any]:
-  """Returns the model's variables that a newer optimizer's slots belong to.
-
-  The optimizer was built for a list of variables. Other variables may be
-  trainable now. A slot's name ends with the name of its variable. Names are
-  compared as they are in the file: Keras may rename variables that it loads.
-  """
-  known = {id(v) for v in owner.variables}
-  by_name = {
-    saved.get_name(node): variable
-    for node, variable in pairs.items()
-    if id(variable) in known
-  }
-  trained = owner.trainable_variables
-  if len(by_name) < len(known):  # Names are missing or not unique.
-    return trained
-  found: dict[str, Any] = {}
-  for slot in map(saved.get_name, slots):
-    matches = [name for name in by_name if slot.endswith(f"/{name}")]
-    if matches:
-      name = max(matches, key=len)
-      found[name] = by_name[name]
-  needed = trained if _keras2.trains_as_keras(owner) else []
-  are_found = {id(v) for v in found.values()} >= {id(v) for v in needed}
-  return list(found.values()) if found and are_found else trained
+    The optimizer was built for a list of variables. Other variables may be
+    trainable now. A slot's name ends with the name of its variable. Names are
+    compared as they are in the file: Keras may rename variables that it loads.
+    """
+    known = {id(v) for v in owner.variables}
+    by_name = {
+      self.get_name(node): variable
+      for node, variable in self.live.items()
+      if id(variable) in known
+    }
+    trained = owner.trainable_variables
+    if len(by_name) < len(known):  # Names are missing or not unique.
+      return trained
+    found: dict[str, Any] = {}
+    for slot in map(self.get_name, slots):
+      matches = [name for name in by_name if slot.endswith(f"/{name}")]
+      if matches:
+        name = max(matches, key=len)
+        found[name] = by_name[name]
+    # Keras's own step trains all trainable variables; a user's may train fewer.
+    is_own = type(owner).train_step is _Model.train_step
+    needed = trained if is_own else []
+    are_found = {id(v) for v in found.values()} >= {id(v) for v in needed}
+    return list(found.values()) if found and are_found else trained

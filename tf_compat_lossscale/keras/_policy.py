@@ -18,6 +18,7 @@ from typing import TypeAlias
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _loss_scales
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
@@ -70,7 +71,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):
   def __init__(
     self,
     name: PolicyName,
-    loss_scale: _loss_scales.Identifier | Literal["auto"] | None = "auto",
+    loss_scale: loss_scale_lib.Identifier | Literal["auto"] | None = "auto",
   ) -> None:
     """Makes a policy.
 
@@ -159,7 +160,13 @@ def set_policy(
   chosen: Any = policy
   if chosen is not None:
     chosen = chosen if isinstance(chosen, own.Policy) else Policy(chosen)
-    _check_floating(chosen)
+    dtype = chosen.compute_dtype
+    if dtype is not None and not tf.as_dtype(dtype).is_floating:
+      raise ValueError(
+        "set_policy can only be used to set the global policy to "
+        'floating-point policies, such as "float32" and "mixed_float16", but '
+        f"got policy: {chosen.name}"
+      )
   own.set_global_policy(chosen)
 
 
@@ -202,17 +209,6 @@ def _find_policy(name: Any) -> tuple[Any, Literal["dynamic"] | None]:
   return name, "dynamic" if name == "mixed_float16" else None
 
 
-def _check_floating(policy: Any) -> None:
-  """Raises a ValueError if a dtype policy computes in no floating point."""
-  dtype = policy.compute_dtype
-  if dtype is not None and not tf.as_dtype(dtype).is_floating:
-    raise ValueError(
-      "set_policy can only be used to set the global policy to floating-point "
-      'policies, such as "float32" and "mixed_float16", but got policy: '
-      f"{policy.name}"
-    )
-
-
 def _choose_optimizer(
   policy: Any, get_optimizer: Callable[[], Any], in_graph: bool
 ) -> Any:
@@ -245,7 +241,6 @@ def _choose_optimizer(
 
 
 def _refuse_in_graph(optimizer: Any, policy: Policy, when: str) -> ValueError:
-  """Makes the error for an optimizer that a graph's model cannot use."""
   return ValueError(
     '"optimizer" must be an instance of tf.keras.optimizers.legacy.Optimizer '
     f"when {when}, but got: {optimizer}. Using policy: {policy}"

@@ -37,7 +37,6 @@ class SkippedSteps:
   """
 
   def __init__(self, loss_scale: tracking.Trackable) -> None:
-    """Takes the loss scale of the optimizer."""
     self._loss_scale = loss_scale
     self.children: dict[str, tracking.Trackable] = {}
     with tf.name_scope("skipped_steps"):
@@ -60,17 +59,14 @@ class SkippedSteps:
     return iterations.assign_sub(number, read_value=False)
 
   def stop_counting(self) -> list[tuple[Any, int]]:
-    """Sets the rule of old releases; returns variables with their values."""
+    """Sets the rule of old releases; returns variables, and their values."""
     self.children = {_MARK: tracking.Trackable()}
     return [(self.number, 1)]
 
   def follow(
     self, nodes: Any, children: dict[str, int]
   ) -> list[tuple[Any, int]]:
-    """Sets the rule of a checkpoint; returns variables with their values.
-
-    The arguments are those of `leave_skips_uncounted`.
-    """
+    """Sets the rule of a checkpoint; see `leave_skips_uncounted`."""
     self.children = {}
     if leave_skips_uncounted(nodes, children):
       return self.stop_counting()

@@ -27,6 +27,7 @@ from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _loss_scales
 from tf_compat_lossscale.keras import _skipped_steps
@@ -57,12 +58,10 @@ class _ByKind(type(_Base)):  # type: ignore[misc]
     return made
 
   def of_kind(cls, optimizer: Any, is_keras_own: bool = True) -> type:
-    """Returns the subclass of `cls` for an optimizer.
+    """Returns the subclass of `cls` for an optimizer to wrap.
 
-    Args:
-      optimizer: The optimizer to wrap.
-      is_keras_own: Whether Keras's own class could have the loss scale. Then
-        files name Keras's class, so they load without this package.
+    If `is_keras_own`, Keras's own class could have the loss scale. Then files
+    name Keras's class, so they load without this package.
 
     Raises:
       TypeError: `optimizer` is no optimizer of Keras 2, or wraps another, or
@@ -139,7 +138,7 @@ class LossScaleOptimizer(
   """
 
   def __init__(
-    self, optimizer: Any, loss_scale: _loss_scales.Identifier
+    self, optimizer: Any, loss_scale: loss_scale_lib.Identifier
   ) -> None:
     """Wraps an optimizer.
 
@@ -176,10 +175,9 @@ class LossScaleOptimizer(
   def stop_counting_skips(cls, optimizer: Any) -> list[tuple[Any, int]]:
     """Makes a loss-scale optimizer count steps as TensorFlow 1.14 to 2.2 did.
 
-    Args:
-      optimizer: A loss-scale optimizer of the legacy kind with a dynamic loss
-        scale. If its class is Keras's own, its class becomes this one, and its
-        loss scale starts anew.
+    The optimizer is of the legacy kind and has a dynamic loss scale. If its
+    class is Keras's own, its class becomes this one, and its loss scale starts
+    anew.
 
     Returns:
       Pairs of a variable and the value to assign to it.
@@ -199,9 +197,7 @@ class LossScaleOptimizer(
   ) -> list[tuple[Any, int]]:
     """Makes this optimizer count skipped steps as a checkpoint's did.
 
-    Args:
-      nodes: The messages that describe the objects in the checkpoint.
-      children: The children of the optimizer there: name -> number of node.
+    The arguments are those of `_skipped_steps.leave_skips_uncounted`.
 
     Returns:
       Pairs of a variable and the value to assign to it.
@@ -317,7 +313,7 @@ class LossScaleOptimizer(
       pairs = list(pair_checks.fill(pairs))
     self._warn_if_unscaled(pairs)
     trained = [(grad, var) for grad, var in pairs if grad is not None]
-    if self._skipped_steps is not None and not _is_for_session():
+    if self._skipped_steps is not None and graphs.find_graph() is None:
       # A wrapper may create variables when it applies gradients. In a branch of
       # a `tf.function` that does not run in the first step, their initial
       # values would be lost.
@@ -341,7 +337,7 @@ class LossScaleOptimizer(
       result = super().apply_gradients(pairs, *args, **kwargs)
       # The step is always applied, and Keras does not ask.
       loss_scale_optimizer.keep_step_of_replica(self, None, (), None)
-    if self._skipped_steps is not None and _is_for_session():
+    if self._skipped_steps is not None and graphs.find_graph() is not None:
       result = self._take_back(result, self.last_step_applied)
     return result
 
@@ -361,7 +357,7 @@ class LossScaleOptimizer(
     """Adds what a skipped step needs to what `LossScale.update` returned."""
     # In graphs for sessions, the first op of the step that uses `iterations`
     # gives it its name: that is the op that applies gradients.
-    if self._skipped_steps is None or _is_for_session():
+    if self._skipped_steps is None or graphs.find_graph() is not None:
       return update
     return self._take_back(update, applied)
 
@@ -391,7 +387,7 @@ class LossScaleOptimizer(
     if self._skipped_steps is not None:
       children = {**children, **self._skipped_steps.children}
     # A SavedModel's functions may take steps.
-    if save_type == "savedmodel" and not _is_for_session():
+    if save_type == "savedmodel" and graphs.find_graph() is None:
       children = {**children, **self.skip_notes.list_variables()}
     return children
 
@@ -461,51 +457,21 @@ class LossScaleOptimizer(
         f"{config!r}. A subclass whose get_config() returns something else "
         "must have a from_config() of its own."
       )
-    loss_scale = _loss_scales.from_config(loss_scale, custom_objects)
-    inner = _keras2.make_optimizer(inner, custom_objects)
-    return _make(cls, inner, loss_scale, others)
-
-
-def _is_for_session() -> bool:
-  """Returns whether the graph that is built runs in sessions."""
-  with tf.init_scope():
-    return not tf.executing_eagerly()
-
-
-def _make(
-  cls: type[LossScaleOptimizer],
-  optimizer: Any,
-  loss_scale: Any,
-  others: dict[str, Any],
-) -> LossScaleOptimizer:
-  """Makes an optimizer of a class whose `__init__` may have other parameters.
-
-  `others` are the entries of the config that a subclass has added.
-
-  Raises:
-    TypeError: `cls` does not take these arguments.
-  """
-  signature = inspect.signature(cls.__init__)
-  try:
-    signature.bind(None, optimizer=optimizer, loss_scale=loss_scale, **others)
-  except TypeError:
-    pass  # The parameters may have other names.
-  else:
-    return cls(optimizer=optimizer, loss_scale=loss_scale, **others)
-  try:
-    signature.bind(None, optimizer, loss_scale, **others)
-  except TypeError:
-    made = None
-  else:
-    made = cls(optimizer, loss_scale, **others)
-  if made is None or made.inner_optimizer is not optimizer:
-    also = f", and {', '.join(map(repr, others))}" if others else ""
-    raise TypeError(
-      f"{cls.__qualname__}.__init__{signature} does not take the entries "
-      f"of its config: 'optimizer' and 'loss_scale'{also}. Give "
-      f"{cls.__qualname__} a get_config() and a from_config() of its own."
-    )
-  return made
+    entries = {
+      "optimizer": _keras2.make_optimizer(inner, custom_objects),
+      "loss_scale": _loss_scales.from_config(loss_scale, custom_objects),
+      **others,
+    }
+    signature = inspect.signature(cls.__init__)
+    try:
+      signature.bind(None, **entries)
+    except TypeError:
+      raise TypeError(
+        f"{cls.__qualname__}.__init__{signature} does not take the entries of "
+        f"its config: {', '.join(map(repr, entries))}. Give {cls.__qualname__} "
+        "a get_config() and a from_config() of its own."
+      ) from None
+    return cls(**entries)
 
 
 # Files with a loss scale that Keras's own class cannot have name this class.

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import sys
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _releases
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core.tf import tracking
 
 
@@ -47,13 +46,11 @@ def list_variables(optimizer: Any) -> list[tuple[str, Any]]:
 def list_slots(
   optimizer: Any, weights: Iterable[Any], lists: Mapping[str, str]
 ) -> Iterator[tuple[Any, str, Any]]:
-  """Yields (weight, role, slot).
+  """Yields (weight, role, slot) of an optimizer of any Keras, no wrapper.
 
-  Args:
-    optimizer: An optimizer of any Keras, no wrapper.
-    weights: The weights that may have a slot. Keras 3 knows them.
-    lists: Role -> the attribute that newer optimizers have. Legacy optimizers
-      call a slot by its role.
+  The weights are those that may have a slot; Keras 3 knows them. `lists` has
+  the attribute that newer optimizers have for each role. Legacy optimizers call
+  a slot by its role.
   """
   keras2 = _import_keras_2(optimizer)
   if keras2 is None:
@@ -88,8 +85,7 @@ def count_products(optimizer: Any) -> None:
 
 def _import_keras_2(optimizer: Any) -> Any:
   """Returns the module `_keras2` if an optimizer is of Keras 2, else None."""
-  release = tuple(map(int, tf.__version__.split(".")[:2]))
-  if release >= _releases.WITH_KERAS_3 and "tf_keras" not in sys.modules:
+  if not optimizer_kinds.find_keras(optimizer).startswith("2"):
     return None
   from tf_compat_lossscale.keras import _keras2
 

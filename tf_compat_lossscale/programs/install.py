@@ -282,7 +282,7 @@ def _import_homes() -> None:
 
   This is done without the lock, for which imports in other threads wait.
   """
-  _requirements.import_tensorflow()
+  _requirements.import_module("tensorflow")
   for row in table.TABLE:
     if row.home not in ("contrib", "keras"):
       importlib.import_module(f"{_OURS}.{row.home}")

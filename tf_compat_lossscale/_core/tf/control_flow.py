@@ -86,7 +86,10 @@ def cond(
     return true_fn() if predicate else false_fn()
 
   def run_true_fn() -> Any:
-    _share_switches(_find_context())
+    # The v1 cond that is being built. A public getter would replace the method;
+    # a release that drops v1 control flow has no use for it.
+    graph = tf.compat.v1.get_default_graph()
+    _share_switches(graph._get_control_flow_context())
     return true_fn()
 
   value = _constant_value(predicate)
@@ -131,22 +134,6 @@ def are_values_checked() -> bool:
   one; without either, the debugger reports overflowing sums as errors.
   """
   return bool(_has_callbacks and _has_callbacks())
-
-
-def make_successor(op: tf.Operation) -> tf.Operation:
-  """Returns a new op that runs after an op of a graph, and does nothing.
-
-  `tf.control_dependencies` would set an attribute of the op, and MetaGraphs
-  would tell. A public method that adds a control input to an op would replace
-  the private one. In a release without the method, the attribute is set.
-  """
-  successor = tf.no_op("after")
-  add = getattr(successor, "_add_control_input", None)
-  if add is not None:
-    add(op)
-    return successor
-  with tf.control_dependencies([op]):
-    return tf.no_op("after")
 
 
 def _build_v1_cond(
@@ -198,31 +185,20 @@ def _build_v1_cond(
     return tf.raw_ops.Merge(inputs=results[::-1])[0]
 
 
-def _find_context() -> Any:
-  """Returns the v1 cond or loop that is being built; None outside of any.
-
-  A public getter of `tf.Graph` would replace the private one. A release that
-  drops v1 control flow has no use for it.
-  """
-  return tf.compat.v1.get_default_graph()._get_control_flow_context()
-
-
 def _share_switches(context: Any) -> None:
   """Gives the fused optimizer ops of a branch one Switch each at most.
 
   In a v1 cond, every op of a branch that has an effect must have a *data* input
   from a Switch by the cond's predicate. A control edge is not enough: graph
   optimizers drop control edges that seem to have no effect. TensorFlow adds a
-  Switch for each tensor from outside the branch: each gradient, variable, slot
-  and constant. If variables are many and small, these Switches are half of the
-  cost of dynamic loss scaling.
+  Switch for each tensor from outside the branch. If variables are many and
+  small, these Switches are half of the cost of dynamic loss scaling.
 
   An op runs only if all its inputs are alive, so one Switch is enough, if
   TensorFlow's graph optimizers leave the Switch in place. They rewrite many
-  kinds of ops, but no fused optimizer op, and nearly all inputs of a fused
-  optimizer op come from outside the branch. So each fused optimizer op gets one
-  Switch, on its learning rate: a scalar that nearly all ops of an optimizer
-  share. All other ops get TensorFlow's Switches.
+  kinds of ops, but no fused optimizer op. So each of these gets one Switch, on
+  its learning rate: a scalar that nearly all ops of an optimizer share. All
+  other ops get TensorFlow's Switches.
 
   `CondContext.AddOp`, which adds the Switches, and the tables `_values` and
   `_external_values` are private. In a release without these tables, or with

@@ -33,29 +33,22 @@ _ASKS_BY_TYPE = private_names.find_private("checkpoint.util", "optimizer_v1")
 
 
 class WeightsByGraph(Trackable):
-  """A trackable whose children depend on the current graph.
-
-  A subclass defines `_tracked_weights` and `_waiting_restores`, for the
-  current graph.
-  """
+  """A trackable whose children depend on the current graph."""
 
   @property
-  def _tracked_weights(self) -> dict[str, tf.Variable]:
-    """The variables to save and restore, by their keys in checkpoints."""
-    raise NotImplementedError
+  def _graph_state(self) -> Any:
+    """What a subclass keeps for the current graph, by keys in checkpoints.
 
-  @property
-  def _waiting_restores(self) -> dict[str, list[Any]]:
-    """Restores that wait for variables yet to be created, by their keys."""
+    Of this object, `weights` are the variables to save and restore, `deferred`
+    the restores that wait for variables yet to be created.
+    """
     raise NotImplementedError
 
   def _restore_waiting(self, name: str, weight: tf.Variable) -> None:
-    """Restores a new variable if a checkpoint waits for the variable."""
     self._handle_deferred_dependencies(name=name, trackable=weight)
 
   def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Returns the children to save: the weights and all tracked objects."""
-    children: dict[str, Any] = dict(sorted(self._tracked_weights.items()))
+    children: dict[str, Any] = dict(sorted(self._graph_state.weights.items()))
     children.update(super()._trackable_children(*args, **kwargs))
     return children
 
@@ -65,12 +58,12 @@ class WeightsByGraph(Trackable):
     The parameters after `name` differ between releases.
     """
     found = super()._lookup_dependency(name, *args, **kwargs)
-    return self._tracked_weights.get(name) if found is None else found
+    return self._graph_state.weights.get(name) if found is None else found
 
   @property
   def _deferred_dependencies(self) -> dict[str, list[Any]]:
-    """The restores that wait, in the place where TensorFlow looks."""
-    return self._waiting_restores
+    waiting: dict[str, list[Any]] = self._graph_state.deferred
+    return waiting
 
 
 def track(owner: Any, child: Any, name: str) -> None:
