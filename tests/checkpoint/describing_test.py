@@ -191,7 +191,6 @@ def test_the_terminal_gets_nothing_of_tensorflows_log():
     ({"good_steps": np.int64(7)}, None, "good_steps: named like a loss"),
     ({"current_loss_scale": 8.0}, (8.0, None), "good_steps is missing"),
     ({"loss_scale": 8.0}, None, "loss_scale (8) may be a loss scale's"),
-    ({"G_loss/loss_scaling_var": 64.0}, None, "the logarithm to base 2"),
     (
       {"current_loss_scale": 8.0, "good_steps": 1, "good_steps_1": 2},
       None,

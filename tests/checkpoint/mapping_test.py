@@ -80,6 +80,57 @@ def test_names_do_not_show_an_order_across_scopes(same_order, tmp_path):
   assert "mapping" in report.proofs["beta1_power_1"]
 
 
+_COND = [("", "dynamic"), ("cond/", "plain")]
+_PLAIN = [("", "plain"), ("gen/", "plain"), ("cond/", "plain")]
+_DYNAMIC = [(scope, "dynamic") for scope, _ in _PLAIN]
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("same_order", [False, True])
+@pytest.mark.parametrize(
+  ("there", "here", "v2"),
+  [
+    # A cond inside a scope that is called so, and a loss scale.
+    ([("cond/", "dynamic"), ("", "contrib")], [("cond/", "plain")], False),
+    (_PLAIN, _DYNAMIC, False),
+    # More conds than loss scales: there, and here.
+    (_COND, _COND, True),
+    (
+      [("", "dynamic"), ("", "plain")],
+      [("", "plain"), ("cond/", "plain")],
+      False,
+    ),
+  ],
+)
+def test_a_scope_called_cond(there, here, v2, same_order, tmp_path):
+  """Checks that no mapping is guessed: such a scope is taken for a cond."""
+  path, _ = save_program(tmp_path, there, False)
+  here = [*here, ("", "plain")][: len(there)]
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    restore_program(path, here, v2, same_order=same_order)
+  assert "beta1_power': ..." in str(error.value)
+  assert "names do not show the order" in str(error.value)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("same_order", [False, True])
+def test_variables_named_like_several_loss_scales(same_order, tmp_path):
+  kinds = ["dynamic", "contrib"]
+  programs = [
+    role_programs.Program(
+      lambda listed=listed: role_programs.build(
+        [("momentum", "", kind) for kind in listed], users="after"
+      ),
+      False,
+    )
+    for listed in (kinds, kinds[::-1])
+  ]
+  path, _ = programs[0].save(tmp_path)
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    programs[1].restore(path, same_order=same_order)
+  assert "'good_steps': ..." in str(error.value)
+
+
 @pytest.mark.any_release
 def test_one_of_several_scopes(tmp_path):
   path, values = save_program(tmp_path, GAN, False)

@@ -156,6 +156,7 @@ def test_all_is_right_or_refused(tmp_path):
     ({"a/": "b/", "a/d/": "old/"}, {"a/w": "b/w", "a/d/w": "old/w"}),
     ({"a/": "b/", "a/w": "old/v"}, {"a/w": "old/v"}),
     ({"w": None}, {"w": None, "b/w": "b/w"}),
+    ({"": ""}, {"w": "w", "b/w": "b/w"}),
     ({"": "odl/"}, "no scope 'odl/' .nearest: old/"),
     ({"nwe/": "old/"}, "the program has no scope 'nwe/'"),
     ({"new/": "old"}, "from a scope to a scope"),
@@ -203,6 +204,24 @@ def test_the_command_line(tmp_path, capsys):
   with pytest.raises(SystemExit):
     cli.main(["convert", path, f"{new}2", "--to=saver", "--map==a/"])
   assert "--map NAME=" in capsys.readouterr().err
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("pair", "expected"),
+  [
+    (("c/v", "a/b/w"), {"c/v", "c/c/v/Adam", "c/v/Average"}),
+    (("c/b/v", "a/b/w"), {"c/b/v", "c/c/b/v/Adam", "c/b/v/Average"}),
+    (("v", "a/b/w"), {"v", "v/Adam", "v/Average"}),
+  ],
+)
+def test_a_conversion_moves_the_scope_before_a_slot(pair, expected, tmp_path):
+  """Checks a slot that was made in the variable scope `a`, or `a/b`."""
+  scope = "a/" if pair[0].startswith("c/b") else "a/b/"
+  listed = ["a/b/w", f"{scope}a/b/w/Adam", "a/b/w/Average"]
+  path = save_tensors(tmp_path, dict.fromkeys(listed, 1.0))
+  checkpoint.convert(path, tmp_path / "new", "saver", mapping=dict([pair]))
+  assert {*checkpoint.describe(tmp_path / "new").keys} == expected
 
 
 @pytest.mark.any_release

@@ -530,10 +530,7 @@ def test_safetensors_say_where_they_come_from(tmp_path):
   checkpoint.convert(_SESSION, path, "safetensors")
   with safetensors.safe_open(str(path), "numpy") as file:
     metadata = file.metadata()
-  assert metadata["source"] == "model.ckpt-10"
-  assert metadata["source_path"] == f"{_SESSION}/model.ckpt-10"
-  assert metadata["tensorflow_version"] == "1.15.5"
-  assert metadata["written_by"].startswith("tf_compat_lossscale ")
+  assert metadata["source"] == f"{_SESSION}/model.ckpt-10"
 
 
 @pytest.mark.any_release

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import dataclasses
 from typing import Any
 from typing import NamedTuple
 
@@ -294,56 +295,58 @@ def _walk(graph: ObjectGraph, objects: Any) -> _Walk:
   return walk
 
 
+@dataclasses.dataclass
 class _ObjectRestore:
-  """A restore by object: a walk, then a decision about each target."""
+  """A restore by object: a decision about each target of a walk.
 
-  def __init__(
-    self, session: Any, checkpoint: Checkpoint, objects: Any, wishes: Wishes
-  ) -> None:
-    self._session, self._checkpoint = session, checkpoint
-    self._wishes = wishes
-    self._graph = checkpoint.objects
-    items = _objects.walk(objects)
-    self._initial = {} if session else _objects.find_initial_values(items)
-    self._walk = _walk(self._graph, objects)
-    self._problems: list[str] = []
+  Attributes:
+    initial: `id` of a variable -> its initial value, if that is known eagerly.
+    problems: What does not fit, in sentences.
+  """
+
+  session: Any
+  checkpoint: Checkpoint
+  wishes: Wishes
+  walk: _Walk
+  initial: Mapping[int, Any]
+  problems: list[str] = dataclasses.field(default_factory=list)
 
   def run(self) -> Report:
-    unbuilt = list(self._walk.unbuilt)
-    for owner in self._walk.owners.values():
+    unbuilt = list(self.walk.unbuilt)
+    for owner in self.walk.owners.values():
       unbuilt += [owner.path] if self._check_optimizer(owner) else []
-    if self._wishes.missing == "error":
-      self._problems += [
+    if self.wishes.missing == "error":
+      self.problems += [
         f"{path} is not built, and lacks variables that are in it: call "
         f"{_objects.BUILD}, or the layer once, first; missing='initialize' "
         "restores without them"
         for path in unbuilt
       ]
     used: dict[str, str] = {}
-    listed = list(self._walk.targets.values())
+    listed = list(self.walk.targets.values())
     for target in listed:
       self._decide(target, used)
-    prefix = self._checkpoint.prefix
-    if self._problems:
+    prefix = self.checkpoint.prefix
+    if self.problems:
       raise CheckpointError(
         f"{prefix}: it does not fit, and nothing was restored: "
-        + "; ".join(shorten(self._problems))
+        + "; ".join(shorten(self.problems))
       )
     if not used:
       raise CheckpointError(
         f"{prefix}: none of its values is for an object that was given, so "
         "nothing was restored: give the objects by the names that "
         "tf.train.Checkpoint had for them, "
-        + ", ".join(list(self._graph.children[0])[:MOST])
+        + ", ".join(list(self.checkpoint.objects.children[0])[:MOST])
       )
-    _targets.check_powers(self._checkpoint, listed, None)
-    keys = self._checkpoint.specs
+    _targets.check_powers(self.checkpoint, listed, None)
+    keys = self.checkpoint.specs
     return _targets.fill(
-      self._session,
-      self._checkpoint,
+      self.session,
+      self.checkpoint,
       listed,
       keys=[k for k in keys if not k.startswith("save_counter/")],
-      rules=self._walk.rules,
+      rules=self.walk.rules,
     )
 
   def _check_optimizer(self, owner: _Owner) -> bool:
@@ -353,8 +356,10 @@ class _ObjectRestore:
       Whether it has yet to make slots that the checkpoint has.
     """
     optimizer, nodes = owner.optimizer, owner.numbers
-    children = {name for n in nodes for name in self._graph.children[n]}
-    roles = {name for n, _, name in self._graph.slots if n in nodes}
+    children = {
+      name for n in nodes for name in self.checkpoint.objects.children[n]
+    }
+    roles = {name for n, _, name in self.checkpoint.objects.slots if n in nodes}
     kind = slot_names.find_kind_of_optimizer(optimizer)
     if owner.has_slots:
       here, there = set(optimizer.get_slot_names()), roles
@@ -371,20 +376,20 @@ class _ObjectRestore:
     is_family = not (owner.family and families) or owner.family in families
     if shared or not is_family:
       what = f"{type(optimizer).__name__} ({owner.family})"
-      self._problems.append(
+      self.problems.append(
         f"{owner.path} is {what} here, but {other or 'an optimizer'} "
         f"({', '.join(families)}) in it, whose slots have other meanings: make "
         "an optimizer of that kind, restore the other objects alone, or "
         "restore by name, which converts between Keras and TensorFlow 1"
       )
-    if self._session is not None:
+    if self.session is not None:
       return False
     is_v1 = owner.family == _V1
     betas = optimizers.find_betas(optimizer) if is_v1 else {}
     for name in betas:
       child = _objects.list_children(optimizer).get(name)
-      if id(child) in self._walk.targets:
-        self._walk.targets[id(child)].beta = betas[name]
+      if id(child) in self.walk.targets:
+        self.walk.targets[id(child)].beta = betas[name]
     if not roles and not other:
       return False  # To ask a legacy optimizer would make variables.
     if is_v1:
@@ -394,13 +399,16 @@ class _ObjectRestore:
 
   def _lacks_slots(self, optimizer: Any, nodes: Iterable[int]) -> bool:
     """Returns whether the checkpoint has slots of weights that it lacks."""
-    walk, names = self._walk, optimizer.get_slot_names()
+    walk, names = self.walk, optimizer.get_slot_names()
     return any(
       _objects.get_slot(optimizer, target.variables[0], name) is None
       for target in walk.targets.values()
       for node in walk.nodes.get(id(target.variables[0]), ())
       for name in names
-      if any((number, node, name) in self._graph.slots for number in nodes)
+      if any(
+        (number, node, name) in self.checkpoint.objects.slots
+        for number in nodes
+      )
     )
 
   def _decide(self, target: Target, used: dict[str, str]) -> None:
@@ -411,33 +419,33 @@ class _ObjectRestore:
       return
     ((key, proof), *others) = target.keys.items()
     if others:
-      self._problems.append(
+      self.problems.append(
         f"{path} is one variable here, but several in it "
         f"({', '.join(target.keys)}): restore objects that have it by one of "
         "these paths alone"
       )
     elif used.setdefault(key, path) != path:
-      self._problems.append(
+      self.problems.append(
         f"{used[key]} and {path} are two variables here, but one in it "
         f"({key}): restore the objects of one at a time"
       )
     else:
-      source = Source(key, self._checkpoint.specs[key])
-      problem = target.take(source, proof, self._wishes.cast)
-      self._problems += [problem] if problem else []
+      source = Source(key, self.checkpoint.specs[key])
+      problem = target.take(source, proof, self.wishes.cast)
+      self.problems += [problem] if problem else []
 
   def _decide_missing(self, target: Target) -> None:
     """Decides about a variable that the checkpoint does not have."""
     excuse, variable = target.why, target.variables[0]
     target.why = excuse or _targets.NOT_THERE
-    target.initial = self._initial.get(id(variable))
-    is_known = self._session is not None or target.initial is not None
-    if self._wishes.missing == "initialize" or (excuse and is_known):
+    target.initial = self.initial.get(id(variable))
+    is_known = self.session is not None or target.initial is not None
+    if self.wishes.missing == "initialize" or (excuse and is_known):
       return
-    known = [key.split(_ATTRIBUTES)[0] for key in self._checkpoint.specs]
-    is_shown = len(self._problems) < MOST
+    known = [key.split(_ATTRIBUTES)[0] for key in self.checkpoint.specs]
+    is_shown = len(self.problems) < MOST
     hint = _targets.suggest(target.name, known) if is_shown else ""
-    self._problems.append(
+    self.problems.append(
       f"{target.name} ({variable.name}){hint} is not in it; "
       "missing='initialize' initializes the variable"
     )
@@ -457,4 +465,7 @@ def restore_objects(
       "pass the tf.compat.v1.Session that is to have them."
     )
   with session.graph.as_default() if session else contextlib.nullcontext():
-    return _ObjectRestore(session, checkpoint, objects, wishes).run()
+    items = _objects.walk(objects)
+    initial = {} if session else _objects.find_initial_values(items)
+    walk = _walk(checkpoint.objects, objects)
+    return _ObjectRestore(session, checkpoint, wishes, walk, initial).run()

@@ -40,8 +40,6 @@ _MEMBERS = tuple(dict.fromkeys((*names.MEANINGS, *names.COUNTS)))
 _SMALL = 64 << 20  # Bytes up to which every tensor is read.
 # The ops of conds, in TensorFlow 1's control flow and in TensorFlow 2's.
 _V1, _V2 = {"Switch", "RefSwitch"}, {"If", "StatelessIf"}
-# NVIDIA's dnnlib, as in StyleGAN, has the logarithm of a loss scale.
-_LOGARITHM = "loss_scaling_var"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,13 +272,6 @@ def _note_likenesses(
       f"{', '.join(loose)}: named like a loss scale's variables, but no whole "
       "loss scale has these names: all or some are the program's own"
     )
-  for name, spec in specs.items():
-    if names.get_base(name) == _LOGARITHM and not spec.shape:
-      yield (
-        f"{name} ({checkpoint.read_scalar(name):.9g}) has the name under which "
-        "NVIDIA's dnnlib (StyleGAN) keeps the logarithm to base 2 of a loss "
-        "scale; it restores as any variable"
-      )
 
 
 def _make_state(values: Mapping[str, Any]) -> LossScaleState:

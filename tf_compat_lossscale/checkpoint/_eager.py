@@ -7,6 +7,7 @@ The optimizers may be TensorFlow 1's or Keras's; `_slots` has the table.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import difflib
 from typing import Any
@@ -55,106 +56,145 @@ def restore_by_name(
       "same_order is for a session or for variables: objects do not show the "
       "order in which their optimizers were created. Leave it out."
     )
-  return _EagerRestore(checkpoint, objects, wishes, learning_rate).run()
+  items = _objects.walk(objects)
+  keras, v1 = _find_optimizers(items)
+  made: list[Any] = []
+  for optimizer in keras.values():
+    made += [v for _, v in optimizer_states.list_variables(optimizer)]
+  for optimizer in v1.values():
+    made += tf_optimizers.list_variables(optimizer)
+  weights = {id(v): (p, v) for p, v in items if _objects.is_variable(v)}
+  for variable in made:
+    weights.pop(id(variable), None)
+  program = [*made, *(variable for _, variable in weights.values())]
+  renamed = _rename_scopes(checkpoint, wishes.mapping, program)
+  restore = _EagerRestore(
+    checkpoint,
+    dataclasses.replace(wishes, mapping=renamed.mapping),
+    learning_rate,
+    renamed.sources,
+    names.group_slots(renamed.sources),
+    keras,
+    v1,
+    {id(item): path for path, item in items},
+    _objects.find_initial_values(items),
+    renamed.notes,
+  )
+  for number, (path, variable) in weights.items():
+    restore.weights[number] = restore.add(variable, path)
+  return restore.run()
 
 
+def _find_optimizers(
+  items: list[tuple[str, Any]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Returns path -> optimizer: Keras's with wrapper, and TensorFlow 1's."""
+  keras = [each for each in items if _objects.is_keras_optimizer(each[1])]
+  wrapped = {id(getattr(item, "inner_optimizer", None)) for _, item in keras}
+  paths = {id(item): path for path, item in items}
+  v1: dict[str, Any] = {}
+  for path, item in items:
+    if isinstance(item, tf.compat.v1.train.Optimizer):
+      *_, inner = optimizer_kinds.walk(item)
+      v1[paths.get(id(inner), path)] = inner
+  return {p: item for p, item in keras if id(item) not in wrapped}, v1
+
+
+def _rename_scopes(
+  checkpoint: Checkpoint,
+  mapping: Mapping[str, str | None],
+  program: list[Any],
+) -> pairs.Renamed:
+  """Renames scopes; keeps single names, which may be paths of objects."""
+  sources = _targets.list_sources(checkpoint)
+  renamed = pairs.rename(
+    checkpoint.prefix,
+    sources,
+    {here: mapping[here] for here in filter(pairs.is_scope, mapping)},
+    {
+      name: _targets.make_target(name, v).spec
+      for name, v in zip(map(_targets.get_name, program), program)
+    },
+  )
+  news = {source.key: new for new, source in renamed.sources.items()}
+  for here, there in mapping.items():
+    if pairs.is_scope(here):
+      continue
+    if there in sources:
+      there = news.get(sources[there].key, there)
+    renamed.mapping[here] = there
+  return renamed
+
+
+@dataclasses.dataclass
 class _EagerRestore:
-  """A restore by name: targets of all variables, then their sources."""
+  """A restore by name: targets of all variables, then their sources.
 
-  def __init__(
-    self,
-    checkpoint: Checkpoint,
-    objects: Any,
-    wishes: Wishes,
-    learning_rate: float | None,
-  ) -> None:
-    self._checkpoint, self._rate = checkpoint, learning_rate
-    items = _objects.walk(objects)
-    self._initial = _objects.find_initial_values(items)
-    self._paths = {id(item): path for path, item in items}
-    keras = [each for each in items if _objects.is_keras_optimizer(each[1])]
-    wrapped = {id(getattr(item, "inner_optimizer", None)) for _, item in keras}
-    # Path -> optimizer: of Keras with a wrapper, of TensorFlow 1 without.
-    self._keras = {p: item for p, item in keras if id(item) not in wrapped}
-    self._v1: dict[str, Any] = {}
-    for path, item in items:
-      if isinstance(item, tf.compat.v1.train.Optimizer):
-        *_, inner = optimizer_kinds.walk(item)
-        self._v1[self._paths.get(id(inner), path)] = inner
-    made: list[Any] = []
-    for optimizer in self._keras.values():
-      made += [v for _, v in optimizer_states.list_variables(optimizer)]
-    for optimizer in self._v1.values():
-      made += tf_optimizers.list_variables(optimizer)
-    known = set(map(id, made))
-    program = [*made, *(v for _, v in items if _objects.is_variable(v))]
-    own = map(_targets.get_name, program)
-    # Scopes are renamed here. Single names, which may be paths, come later.
-    mapping = dict(wishes.mapping)
-    sources = _targets.list_sources(checkpoint)
-    self._sources, anew, self._notes = pairs.rename(
-      checkpoint.prefix,
-      sources,
-      {h: mapping.pop(h) for h in wishes.mapping if pairs.is_scope(h)},
-      {n: _targets.make_target(n, v).spec for n, v in zip(own, program)},
-    )
-    news = {source.key: new for new, source in self._sources.items()}
-    for here, there in mapping.items():
-      if there in sources:
-        mapping[here] = news.get(sources[there].key, there)
-    self._wishes = dataclasses.replace(wishes, mapping=anew | mapping)
-    self._named = _slots.NamedSlots(self._sources)
-    self._targets: list[Target] = []
-    self._weights = {
-      id(item): self._add(item, path)
-      for path, item in items
-      if _objects.is_variable(item) and id(item) not in known
-    }
+  Attributes:
+    wishes: Their mapping has single names and paths alone.
+    named: The slots there, as `names.group_slots` has them.
+    keras: Path -> optimizer of Keras, with its wrapper.
+    v1: Path -> optimizer of TensorFlow 1, without its wrappers.
+    paths: `id` of an object -> its path.
+    initial: `id` of a variable -> its initial value, if that is known.
+    weights: `id` of a variable that is no optimizer's -> its target.
+  """
+
+  checkpoint: Checkpoint
+  wishes: Wishes
+  rate: float | None
+  sources: dict[str, Source]
+  named: dict[str, dict[str, list[str]]]
+  keras: dict[str, Any]
+  v1: dict[str, Any]
+  paths: dict[int, str]
+  initial: dict[int, Any]
+  notes: list[str]
+  targets: list[Target] = dataclasses.field(default_factory=list)
+  weights: dict[int, Target] = dataclasses.field(default_factory=dict)
 
   def run(self) -> Report:
     undecided = list(self._add_v1())
-    for path, optimizer in self._keras.items():
+    for path, optimizer in self.keras.items():
       undecided += self._add_keras(path, optimizer)
     if undecided:
-      raise _targets.make_error(self._checkpoint.prefix, _UNFIT, [], undecided)
-    for alike in names.group(self._targets, lambda each: each.name).values():
+      raise _targets.make_error(self.checkpoint.prefix, _UNFIT, [], undecided)
+    for alike in names.group(self.targets, lambda each: each.name).values():
       for target in alike if alike[1:] else []:
         target.name, target.has_scope = target.path, False
-    wishes = dataclasses.replace(
-      self._wishes, mapping=self._translate_mapping()
-    )
+    wishes = dataclasses.replace(self.wishes, mapping=self._translate_mapping())
     self._check_names()
     notes = _matching.Matching(
-      self._checkpoint, self._targets, self._sources, wishes
+      self.checkpoint, self.targets, self.sources, wishes
     ).run()
     notes += self._check_lost()
     report = _targets.fill(
       None,
-      self._checkpoint,
-      self._targets,
-      keys=self._checkpoint.specs,
-      notes=[*self._notes, *notes],
+      self.checkpoint,
+      self.targets,
+      keys=self.checkpoint.specs,
+      notes=[*self.notes, *notes],
     )
-    for optimizer in self._keras.values():
+    for optimizer in self.keras.values():
       optimizer_states.count_products(optimizer)
     return report
 
-  def _add(self, variable: Any, path: str) -> Target:
+  def add(self, variable: Any, path: str) -> Target:
     """Adds a variable, with its path if the objects do not have it."""
-    path = self._paths.get(id(variable)) or path
+    path = self.paths.get(id(variable)) or path
     target = _targets.make_target(
       _targets.get_name(variable),
       variable,
-      label=path if self._keras else "",
+      label=path if self.keras else "",
       path=path,
-      initial=self._initial.get(id(variable)),
+      initial=self.initial.get(id(variable)),
     )
-    self._targets.append(target)
+    self.targets.append(target)
     return target
 
   def _get_mapped(self, target: Target) -> str | None:
     """Returns what the mapping gives a target; "" if the mapping lacks it."""
-    mapping = self._wishes.mapping
+    mapping = self.wishes.mapping
     return mapping.get(target.path, mapping.get(target.own_name, ""))
 
   def _get_key(self, weight: Target) -> str:
@@ -173,23 +213,23 @@ class _EagerRestore:
     """
     # Weight and name of the slots -> the slots of all optimizers.
     made: dict[tuple[Target, str], list[Target]] = {}
-    for path, optimizer in self._v1.items():
+    for path, optimizer in self.v1.items():
       left = {id(v): v for v in tf_optimizers.list_variables(optimizer)}
-      for weight in self._weights.values():
+      for weight in self.weights.values():
         for role in optimizer.get_slot_names():
           slot = optimizer.get_slot(weight.variables[0], role)
           if left.pop(id(slot), None) is not None:
             there = f"{weight.path}{_objects.SLOT}{path}/{role}"
-            target = self._add(slot, there)
+            target = self.add(slot, there)
             base = names.get_base(target.name)
             made.setdefault((weight, base), []).append(target)
       betas = tf_optimizers.find_betas(optimizer)
       for variable in left.values():
-        target = self._add(variable, f"{path}/{_targets.get_name(variable)}")
+        target = self.add(variable, f"{path}/{_targets.get_name(variable)}")
         if names.is_power(target.name, target.spec):
           target.beta = betas.get(names.get_base(target.name), 0.0)
     for (weight, base), ours in made.items():
-      theirs = self._named.list_slots(self._get_key(weight), base)
+      theirs = self.named.get(self._get_key(weight), {}).get(base, [])
       scopes = {names.split_scope(name)[0] for name in theirs}
       if len(ours) == len(theirs) and len(scopes) == 1:
         ours.sort(key=lambda target: names.get_number(target.name))
@@ -207,7 +247,7 @@ class _EagerRestore:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if (vars(inner).get("gradient_accumulation_steps") or 1) > 1:
       raise CheckpointError(
-        f"{self._checkpoint.prefix}: {path} accumulates gradients, so it does "
+        f"{self.checkpoint.prefix}: {path} accumulates gradients, so it does "
         "not count steps as the program that saved the checkpoint: restore "
         "into an optimizer without gradient_accumulation_steps"
       )
@@ -217,17 +257,17 @@ class _EagerRestore:
 
     def add(variable: Any, there: str) -> Target:
       del left[id(variable)]
-      target = self._add(variable, there)
+      target = self.add(variable, there)
       target.name = target.path
       return target
 
     kind = slot_names.find_kind_of_optimizer(inner) or ""
     for variable, role, slot in optimizer_states.list_slots(
       inner,
-      [each.variables[0] for each in self._weights.values()],
+      [each.variables[0] for each in self.weights.values()],
       slot_names.LISTS.get(kind, {}),
     ):
-      weight = self._weights.get(id(variable))
+      weight = self.weights.get(id(variable))
       if weight is not None:
         there = f"{weight.path}{_objects.SLOT}{path}/{role}"
         self._fill_slot(add(slot, there), weight, inner, kind, role)
@@ -255,7 +295,7 @@ class _EagerRestore:
 
   def _fill_scale(self, ours: list[Target]) -> list[Undecided]:
     """Gives Keras 3's loss scale the values of the only one there."""
-    found = names.find_scales(self._checkpoint.specs)
+    found = names.find_scales(self.checkpoint.specs)
     theirs = [scale.names for scale in found.known]
     left = [target for target in ours if self._get_mapped(target) == ""]
     if not theirs and not found.unclear:
@@ -263,7 +303,7 @@ class _EagerRestore:
         target.why = _targets.NO_SCALE
       return []
     here = [
-      hasattr(each, object_graph.KERAS_3_SCALE) for each in self._keras.values()
+      hasattr(each, object_graph.KERAS_3_SCALE) for each in self.keras.values()
     ]
     if sum(here) == len(theirs) == 1:
       for target, key in zip(ours, theirs[0]):
@@ -276,9 +316,10 @@ class _EagerRestore:
     self, target: Target, weight: Target, inner: Any, kind: str, role: str
   ) -> None:
     """Decides on a slot of one of Keras's optimizers."""
-    found = self._named.find(self._get_key(weight), kind).get(role)
+    bases = self.named.get(self._get_key(weight), {})
+    found = _slots.find_roles(bases, kind).get(role)
     mapped = self._get_mapped(target)
-    if not mapped and target.own_name in self._sources:  # It is of Keras, too.
+    if not mapped and target.own_name in self.sources:  # It is of Keras, too.
       self._give(target, target.own_name)
     elif kind != "Momentum":
       self._give(target, found, _slots.SAME)
@@ -287,7 +328,7 @@ class _EagerRestore:
       # A decay changes the rate with the steps, and a schedule is no number.
       rate = None if config.get("decay") else config.get("learning_rate")
       factor = -_slots.check_rate(
-        self._rate or rate, self._checkpoint, target.name
+        self.rate or rate, self.checkpoint, target.name
       )
       self._give(target, found, _slots.SAME, factor)
     elif vars(inner).get("momentum") == 0:
@@ -304,7 +345,7 @@ class _EagerRestore:
     mapped = self._get_mapped(target)
     if mapped != "":
       key, why = mapped, _targets.MAPPED
-    source = self._sources.get(key or "")
+    source = self.sources.get(key or "")
     if source is None:
       return  # It is missing, or the mapping is wrong.
     # Keras's own `momentum` is multiplied by the rate already.
@@ -312,35 +353,35 @@ class _EagerRestore:
       source = dataclasses.replace(
         source, factor=factor, why=_slots.FACTOR.format(factor)
       )
-    misfit = target.take(source, why, self._wishes.cast)
+    misfit = target.take(source, why, self.wishes.cast)
     if misfit:
-      raise _targets.make_error(self._checkpoint.prefix, _UNFIT, [misfit])
+      raise _targets.make_error(self.checkpoint.prefix, _UNFIT, [misfit])
 
   def _give_steps(self, counters: list[Target]) -> int | None:
     """Gives an optimizer's counters their number of steps; returns that."""
-    steps = list(filter(names.is_global_step, self._sources))
+    steps = list(filter(names.is_global_step, self.sources))
     likely = [
       name
       for each in counters
       for name in (self._get_mapped(each), each.own_name)
     ]
     likely += steps if len(steps) == 1 else []
-    key = next((name for name in likely if name in self._sources), None)
+    key = next((name for name in likely if name in self.sources), None)
     for each in counters if key else ():  # Keras 3's wrapper has its own.
-      is_own = each.own_name in self._sources
+      is_own = each.own_name in self.sources
       self._give(each, *((each.own_name,) if is_own else (key, _slots.SAME)))
     found = [target.source for target in counters if target.source is not None]
-    counts = [int(source.read(self._checkpoint).item()) for source in found]
+    counts = [int(source.read(self.checkpoint).item()) for source in found]
     return max(counts, default=None)
 
   def _translate_mapping(self) -> dict[str, str | None]:
     """Returns the caller's mapping, from the names of targets to names."""
     known: dict[str, list[Target]] = {}
-    for target in self._targets:
+    for target in self.targets:
       for other in {target.name, target.path, target.own_name}:
         known.setdefault(other, []).append(target)
     mapping: dict[str, str | None] = {}
-    for here, there in self._wishes.mapping.items():
+    for here, there in self.wishes.mapping.items():
       found = known.get(here, [])
       if len(found) > 1:
         raise ValueError(
@@ -354,24 +395,24 @@ class _EagerRestore:
     """Checks that the checkpoint has the names of the weights."""
     lost = [
       weight
-      for weight in self._weights.values()
-      if weight.name not in self._sources
+      for weight in self.weights.values()
+      if weight.name not in self.sources
       and self._get_mapped(weight) == ""
       and not names.is_named_like_scale(weight.name, weight.spec)
     ]
-    if not lost or self._wishes.missing != "error":
+    if not lost or self.wishes.missing != "error":
       return
-    known = {target.name for target in self._targets}
-    known |= {slot for slot, _ in names.find_slots(self._sources)}
-    free = [name for name in self._sources if name not in known]
+    known = {target.name for target in self.targets}
+    known |= {slot for slot, _ in names.find_slots(self.sources)}
+    free = [name for name in self.sources if name not in known]
     lines = []
     for weight in lost:
-      alike = [n for n in free if self._sources[n].spec == weight.spec]
+      alike = [n for n in free if self.sources[n].spec == weight.spec]
       near = difflib.get_close_matches(weight.name, alike, 1, 0.0)
       free = [name for name in free if name not in near]
       lines.append(f"  {weight.name!r}: {near[0] if near else None!r},")
     raise CheckpointError(
-      f"{self._checkpoint.prefix}: it has other names for "
+      f"{self.checkpoint.prefix}: it has other names for "
       f"{len(lost)} of the variables. Give each the name that it has there, or "
       "None for its initial value. These are the nearest names of the same "
       "shape: check them",
@@ -380,10 +421,8 @@ class _EagerRestore:
 
   def _check_lost(self) -> list[str]:
     """Checks that slots of weights go to optimizers; returns notes."""
-    used = {
-      each.source.key for each in self._targets if each.source is not None
-    }
-    specs = self._checkpoint.specs
+    used = {each.source.key for each in self.targets if each.source is not None}
+    specs = self.checkpoint.specs
     found = [
       (slot, weight)
       for slot, weight in names.find_slots(specs)
@@ -396,17 +435,17 @@ class _EagerRestore:
     # RMSprop without momentum, for instance, needs one slot of two.
     served = {weight for slot, weight in found if slot in used}
     lost = sorted(slot for slot, weight in found if weight not in served)
-    if not lost or not (self._keras or self._v1):
+    if not lost or not (self.keras or self.v1):
       return []
     message = (
       f"slots {', '.join(shorten(lost))} went to no optimizer, so training "
       "would go on otherwise than it did"
     )
-    if self._wishes.missing == "error":
+    if self.wishes.missing == "error":
       raise CheckpointError(
-        f"{self._checkpoint.prefix}: {message}: give their optimizer; if it "
+        f"{self.checkpoint.prefix}: {message}: give their optimizer; if it "
         f"has no slots before its first step, call {_objects.BUILD} first; "
         "missing='initialize' restores without slots"
       )
-    logging.warning("%s: %s", self._checkpoint.prefix, message)
+    logging.warning("%s: %s", self.checkpoint.prefix, message)
     return [message]

@@ -1,16 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the value of each variable in a checkpoint by its name.
 
-A program with TensorFlow 2's control flow, for example, gets the values of one
-with TensorFlow 1's:
-
-    program             checkpoint           why
-    w                   w                    equal names
-    w/Adam              w/Adam               equal names
-    current_loss_scale  loss_scale           the only loss scale
-    good_steps          good_steps           the only loss scale (int32)
-    beta1_power         cond/beta1_power     the only power of that name
-
 Some names depend on the API or on conds (see `names`): they may be another
 optimizer's in the checkpoint. These are variables of one kind: loss scales,
 `beta1_power`, `beta2_power`, and others that optimizers make in conds. A kind
@@ -27,6 +17,7 @@ is decided on as a whole, by the first rule that applies:
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -41,7 +32,6 @@ from tf_compat_lossscale.checkpoint._targets import Undecided
 from tf_compat_lossscale.checkpoint._targets import Wishes
 from tf_compat_lossscale.checkpoint.names import ScaleNames
 from tf_compat_lossscale.checkpoint.reading import Checkpoint
-from tf_compat_lossscale.checkpoint.reading import CheckpointError
 from tf_compat_lossscale.checkpoint.reading import MOST
 from tf_compat_lossscale.checkpoint.reading import TensorSpec
 
@@ -91,7 +81,9 @@ class Matching:
     self.missing: list[str] = []
     self.misfits: list[str] = []
     self.undecided: list[Undecided] = []
+    self.program = {*self.here}
     self.scales = names.find_scales(self.here)
+    self.scales_there = names.find_scales(self.there)
 
   def run(self) -> list[str]:
     """Decides on all targets, and checks powers of Adam; returns notes."""
@@ -209,19 +201,11 @@ class Matching:
 
   def complete_mapping(self) -> dict[str, str | None]:
     """Checks the caller's mapping, and adds the other powers of each Adam."""
-    path, mapping = self.checkpoint.prefix, dict(self.wishes.mapping)
+    mapping = dict(self.wishes.mapping)
+    _pairs.check_names(
+      self.checkpoint.prefix, mapping, self.sources, self.targets
+    )
     for name, key in self.wishes.mapping.items():
-      if name not in self.targets:
-        near = _targets.suggest(name, self.targets)
-        raise CheckpointError(
-          f"{path}: mapping names {name!r}{near}, which is no variable"
-        )
-      if key is not None and key not in self.sources:
-        near = _targets.suggest(key, self.sources)
-        raise CheckpointError(
-          f"{path}: mapping has {key!r}{near} for {name!r}, which is not in "
-          "the checkpoint"
-        )
       if key and names.is_power(name, self.targets[name].spec):
         other, other_key = map(names.get_other_power, (name, key))
         if other in self.here and other_key in self.sources:
@@ -256,11 +240,7 @@ class Matching:
     elif here.unclear or there.unclear:
       kinds = _group_scalars(theirs)
       for kind, alike in _group_scalars(ours).items():
-        candidates = kinds.get(kind, [])
-        if len(alike) == len(candidates):
-          self.choose_alone(alike, candidates)
-        else:
-          self.doubt(Undecided(alike, candidates))
+        self.doubt(Undecided(alike, kinds.get(kind, [])))
     else:
       # What may be more loss scales gets equal names alone.
       likely = {scale.names[0]: scale for scale in there.likely if others}
@@ -296,7 +276,7 @@ class Matching:
       if self.there.get(name) == spec and name not in known:
         self.pair(name, name)
       elif alike:
-        self.choose_alone([name], alike)
+        self.doubt(Undecided([name], alike))
       else:
         self.miss(name)
 
@@ -337,12 +317,7 @@ class Matching:
       for name in ours:
         self.miss(name)
       return
-    if set(ours) == set(theirs):
-      found: dict[str, str] | None = {name: name for name in ours}
-      why = ""
-    else:
-      what = names.get_base(ours[0])
-      found, why = self.pair_by_scope(ours, theirs, True, what)
+    found, why = self.pair_by_scope(ours, theirs, True, names.get_base(ours[0]))
     if found is None:
       self.choose_alone(ours, theirs)
     else:
@@ -352,7 +327,7 @@ class Matching:
   def pair_by_scope(
     self, ours: list[str], theirs: list[str], may_lose_scope: bool, what: str
   ) -> tuple[dict[str, str] | None, str]:
-    """Pairs the only candidate with the only target, in each scope.
+    """Pairs equal names, or the only candidate and target in each scope.
 
     A variable of which the scope may be lost is in its scope on one side, and
     may be in the root scope on the other. Then all scopes must fit, as far as
@@ -362,27 +337,24 @@ class Matching:
     Returns:
       Target -> candidate, and the reason; None if names do not tell.
     """
-    targets = names.group(ours, self.get_scope)
-    candidates = names.group(theirs, names.get_scope)
-    lone = targets.keys() - candidates.keys()
-    left = candidates.keys() - targets.keys()
-    pairs = {}
-    are_single = True
-    for scope in targets.keys() & candidates.keys():
-      are_single &= len(targets[scope]) == len(candidates[scope]) == 1
-      pairs[targets[scope][0]] = candidates[scope][0]
+    if set(ours) == set(theirs):
+      return {name: name for name in ours}, ""
+    groups, lone, left = _group(
+      {name: self.get_scope(name) for name in ours},
+      {name: names.get_scope(name) for name in theirs},
+    )
+    pairs = {targets[0]: candidates[0] for targets, candidates in groups}
+    at_root = [name for name in left if not names.get_scope(name)]
     if not may_lose_scope:
       are_clear = not lone or not left
     elif len(lone) == len(left) == 1:  # The only one left, at the root.
-      ((here, *more),) = (targets[scope] for scope in lone)
-      ((there, *others),) = (candidates[scope] for scope in left)
-      is_rooted = "" in {*lone, *left} or not self.has_scope(here)
-      are_clear = is_rooted and not more and not others
-      pairs[here] = there
+      has_root = at_root or not self.get_scope(lone[0])
+      are_clear = bool(has_root) or not self.has_scope(lone[0])
+      pairs[lone[0]] = left[0]
     else:
-      are_clear = not lone and not (left and "" in candidates)
+      are_clear = not lone and not at_root
     why = _ONLY if len(ours) == len(theirs) == 1 else _ONLY_IN_SCOPE
-    is_told = are_clear and are_single
+    is_told = are_clear and all(len(t) == len(c) == 1 for t, c in groups)
     return (pairs, why.format(what)) if is_told else (None, "")
 
   def has_scope(self, name: str) -> bool:
@@ -453,47 +425,62 @@ class Matching:
   ) -> tuple[dict[str, str | None], bool]:
     """Pairs targets with candidates, as far as scopes and the order tell.
 
-    Scopes are those of the optimizers, if each has as many candidates as
-    targets, or else the variables' own. What is left is one more group.
+    A scope that has as many candidates as targets is a group, and what is left
+    is one more.
 
     Returns:
       Target -> candidate, None if there are fewer; and whether that is right if
       both programs make their optimizers in one order.
     """
     is_scale = names.MEANINGS.keys() >= set(map(names.get_base, ours))
+    if not is_scale and not self.are_conds_clear(ours, theirs):
+      return {}, False
     get_scope = _get_whole_scope if is_scale else names.get_scope
-    there = {n: (get_scope(n), names.has_cond(n)) for n in theirs}
-    own = {
-      name: (
-        get_scope(name) if self.has_scope(name) else name,
-        names.has_cond(name),
-      )
-      for name in ours
-    }
-    homes = own | ({} if is_scale else self.find_homes(own, there.values()))
-    for scopes, size in ((homes, 2), (homes, 1), (own, 1)):
-      targets = _group_by_scope(scopes, size)
-      candidates = _group_by_scope(there, size)
-      fit = [
-        k
-        for k, each in targets.items()
-        if len(each) == len(candidates.get(k, ()))
-      ]
-      if len(fit) == len(targets) == len(candidates):
-        break
+    there = {name: get_scope(name) for name in theirs}
+    here = {n: get_scope(n) if self.has_scope(n) else n for n in ours}
+    if not is_scale:
+      here |= self.find_homes(ours, there.values())
     pairs: dict[str, str | None] = {}
-    for key in fit:
-      pairs |= self.pair_in_order(targets[key], candidates[key])
+    for targets, candidates in _group(here, there)[0]:
+      if len(targets) == len(candidates):
+        pairs |= self.pair_in_order(targets, candidates)
     left = [name for name in ours if name not in pairs]
     free = [name for name in theirs if name not in pairs.values()]
-    if len({there[name][0] for name in free}) > 1:
+    if len({there[name] for name in free}) > 1:
       return pairs, True
     rest = self.pair_in_order(left, free)
-    has_scales = self.scales.known or self.scales.unclear
-    are_alike = all(map(names.has_cond, left)) or not has_scales
-    # One of two optimizers had a loss scale, or has one.
-    mixed = bool(left and not rest and are_alike)
+    # One of two optimizers had a loss scale, or has one. What is called like a
+    # power, and lacks the other of an optimizer, is a user's variable.
+    are_powers = all(
+      names.get_other_power(name) in known
+      for listed, known in ((left, self.program), (free, self.sources))
+      for name in listed
+    )
+    are_alike = len(set(map(names.has_cond, left))) == 1
+    mixed = not rest and are_powers and are_alike
     return pairs | (rest or self.pair_in_order(left, free, mixed)), not mixed
+
+  def are_conds_clear(
+    self, ours: Collection[str], theirs: Collection[str]
+  ) -> bool:
+    """Returns whether the conds in names are those that optimizers made.
+
+    A program may have a scope called `cond`. There is a loss scale or one more
+    cond in it then, or there are more conds than loss scales beside names
+    without a cond. In one scope, whatever it is called, numbers tell the order.
+    """
+    if len(set(map(_get_whole_scope, theirs))) == 1:
+      return True
+    are_mixed = are_many = False
+    for listed, scales in ((ours, self.scales), (theirs, self.scales_there)):
+      inside = list(filter(names.has_cond, listed))
+      made = [scale.names[0] for scale in (*scales.known, *scales.likely)]
+      around = [names.split_cond(name)[0] for name in inside]
+      if any(map(names.has_cond, (*made, *around))):
+        return False
+      are_mixed |= 0 < len(inside) < len(listed)
+      are_many |= len(inside) > len(made)
+    return not (are_mixed and are_many)
 
   def pair_in_order(
     self, ours: list[str], theirs: list[str], mixed: bool = False
@@ -508,8 +495,8 @@ class Matching:
     return dict(itertools.zip_longest(here, there[: len(here)]))
 
   def find_homes(
-    self, ours: Collection[str], theirs: Iterable[tuple[str, bool]]
-  ) -> dict[str, tuple[str, bool]]:
+    self, ours: Collection[str], scopes: Collection[str]
+  ) -> dict[str, str]:
     """Returns the scopes of the optimizers whose powers lie at the root.
 
     TensorFlow 2's control flow leaves them there, without a cond. There are as
@@ -518,16 +505,15 @@ class Matching:
     roots = [
       name for name in self.sort_by_creation(ours) or () if "/" not in name
     ]
-    scopes = {scope for scope, _ in theirs}
     made = {
-      self.order[name]: (names.get_scope(name), True)
+      self.order[name]: names.get_scope(name)
       for name in (scale.names[0] for scale in self.scales.known)
       if names.get_scope(name) in scopes and name in self.order
     }
     if not self.order or any(map(names.has_cond, ours)):
       return {}
     if len(made) == len(roots):
-      return {n: made[i] for n, i in zip(roots, sorted(made))}
+      return {name: made[i] for name, i in zip(roots, sorted(made))}
     homes: dict[int, str] = {}
     for name in roots:
       last = max((i for i in made if i < self.order[name]), default=-1)
@@ -576,11 +562,21 @@ def _get_whole_scope(name: str) -> str:
   return names.split_scope(name)[0]
 
 
-def _group_by_scope(
-  scopes: Mapping[str, tuple[str, bool]], size: int
-) -> dict[tuple[str | bool, ...], list[str]]:
-  """Groups names by the first values of their scopes."""
-  return names.group(scopes, lambda name: scopes[name][:size])
+def _group(
+  here: Mapping[str, Hashable], there: Mapping[str, Hashable]
+) -> tuple[list[tuple[list[str], list[str]]], list[str], list[str]]:
+  """Groups names by their scopes.
+
+  Returns:
+    The names here and there of each scope that both sides have; and the names
+    of other scopes, here and there.
+  """
+  ours, theirs = names.group(here, here.get), names.group(there, there.get)
+  return (
+    [(ours[scope], theirs[scope]) for scope in ours if scope in theirs],
+    [name for name, scope in here.items() if scope not in theirs],
+    [name for name, scope in there.items() if scope not in ours],
+  )
 
 
 def _group_scalars(

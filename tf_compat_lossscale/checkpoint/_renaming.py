@@ -111,11 +111,7 @@ class _Renaming:
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives the variable `old` the name `new`, and perhaps another source."""
     if new in self.mapping and new in self.result:
-      raise CheckpointError(
-        f"{self.path}: nothing was written: the mapping gives "
-        f"{self.mapping[new]} the name {new}, which {old} would have, too: "
-        f"give that another name, {_targets.show_map('NAME', old)}"
-      )
+      raise pairs.make_collision(self.path, new, self.mapping[new], old)
     if new in self.result:
       both = sorted({self.origins.get(new, new), old})
       self.undecided.append(Undecided([new], both))
@@ -166,14 +162,8 @@ class _Renaming:
     mapping of one variable of a loss scale on the rest of the loss scale. What
     gets the name of a loss scale is one.
     """
+    pairs.check_names(self.path, self.mapping, self.sources)
     for new, old in self.mapping.items():
-      is_there = old in self.sources
-      if not is_there or not new:
-        near = "" if is_there else _targets.suggest(str(old), self.sources)
-        raise CheckpointError(
-          f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
-          "not in it, or has no name"
-        )
       source = self.sources[old]
       wanted = self.tensors.get(names.get_base(new), source.spec)
       if wanted.shape == source.spec.shape and new != old:
@@ -243,13 +233,12 @@ class _Renaming:
     if not alike or (self.same_order and not is_taken):
       return
     kept = {name: name for name in sorted(alike)}
-    maps = " ".join(_targets.show_map(name, name) for name in kept)
     order = "; same_order=True (--same-order) says that all are"
     raise CheckpointError(
       f"{self.path}: nothing was written: names do not tell which of "
       f"{', '.join(kept)} are loss scales and which are the program's own: "
-      f"{_targets.show_mapping(kept)} or {maps} keep all; leave out the pairs "
-      f"of loss scales{'' if is_taken else order}"
+      f"keep all by {_targets.show_choice(kept)}; leave out the pairs of loss "
+      f"scales{'' if is_taken else order}"
     )
 
   def convert(self, scale: ScaleNames, scope: str, number: int) -> None:

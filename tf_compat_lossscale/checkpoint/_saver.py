@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Mapping
 import functools
 import inspect
@@ -25,12 +24,6 @@ from tf_compat_lossscale.checkpoint.reading import CheckpointError
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
-# How `MonitoredTrainingSession` is told that an argument is not given.
-_DEFAULT: Any = (
-  inspect.signature(tf1.train.MonitoredTrainingSession)
-  .parameters["save_checkpoint_secs"]
-  .default
-)
 _ASSIGNS = {"Assign", "AssignVariableOp"}
 # Ops between the op that reads a tensor and the op that assigns the tensor.
 _PASSES = {"Cast", "Identity", "Reshape"}
@@ -179,24 +172,8 @@ class Scaffold(tf.compat.v1.train.Scaffold):
     return self
 
 
-def MonitoredTrainingSession(
-  master: str = "",
-  is_chief: bool = True,
-  checkpoint_dir: str | os.PathLike[str] | None = None,
-  scaffold: tf.compat.v1.train.Scaffold | None = None,
-  hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
-  chief_only_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
-  save_checkpoint_secs: float | None = _DEFAULT,
-  save_summaries_steps: int | None = _DEFAULT,
-  save_summaries_secs: float | None = _DEFAULT,
-  config: tf.compat.v1.ConfigProto | None = None,
-  stop_grace_period_secs: float = 120,
-  log_step_count_steps: int | None = 100,
-  max_wait_secs: float = 7200,
-  save_checkpoint_steps: int | None = _DEFAULT,
-  summary_dir: str | os.PathLike[str] | None = None,
-  save_graph_def: bool = True,
-) -> Any:
+@functools.wraps(tf1.train.MonitoredTrainingSession, assigned=(), updated=())
+def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
   """Returns TensorFlow's `MonitoredTrainingSession` with the `Scaffold` above.
 
   The parameters are those of `tf.compat.v1.train.MonitoredTrainingSession`,
@@ -205,8 +182,9 @@ def MonitoredTrainingSession(
   Returns:
     A monitored session.
   """
-  arguments = locals() | {"scaffold": scaffold or Scaffold()}
-  return tf1.train.MonitoredTrainingSession(**arguments)
+  create = tf1.train.MonitoredTrainingSession
+  given = inspect.signature(create).bind(*args, **kwargs).arguments
+  return create(**given | {"scaffold": given.get("scaffold") or Scaffold()})
 
 
 def import_meta_graph(

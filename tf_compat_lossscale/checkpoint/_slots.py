@@ -11,18 +11,10 @@ MomentumOptimizer sums gradients, and Keras's SGD what it adds to the variable:
 
 So v is -rate * a. `slot_names` explains the *role* of a slot and the *kind* of
 an optimizer.
-
-Keras's optimizers have further variables. What they get from TensorFlow 1:
-
-    learning_rate and others         they keep their values
-    iter, _iterations                global_step
-    momentum_cache, _u_product       computed: Nadam's product of momentums
-    all others                       nothing: an error says so
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -49,34 +41,22 @@ FACTOR = "multiplied by {:g}, because of the learning rate"
 _POWER = "computed from the steps and {} of Keras's optimizer"
 
 
-class NamedSlots:
-  """The slots of TensorFlow 1's optimizers among variables by name."""
+def find_roles(bases: Mapping[str, Sequence[str]], kind: str) -> dict[str, str]:
+  """Returns role -> slot of a weight; {} if the optimizer is in doubt.
 
-  def __init__(self, all_names: Collection[str]) -> None:
-    # Weight -> name of the slots without numbers -> the slots.
-    self._found: dict[str, dict[str, list[str]]] = {}
-    found = names.find_slots(all_names)
-    for slot, weight in sorted(found, key=lambda p: names.get_number(p[0])):
-      bases = self._found.setdefault(weight, {})
-      bases.setdefault(names.get_base(slot), []).append(slot)
-
-  def find(self, weight: str, kind: str) -> dict[str, str]:
-    """Returns role -> slot of a weight; {} if the optimizer is in doubt."""
-    found: dict[str, str] = {}
-    for base, members in self._found.get(weight, {}).items():
-      own, role = slot_names.OWN_NAMES.get(base, ("", ""))
-      if kind not in (own, slot_names.ALIKE.get(base, base)):
-        continue
-      given = ((role,),) if own else slot_names.ROLES[kind]
-      roles = next((r for r in given if len(r) == len(members)), ())
-      if len(roles) != len(members) or found.keys() & set(roles):
-        return {}
-      found.update(zip(roles, members))
-    return found
-
-  def list_slots(self, weight: str, base: str) -> list[str]:
-    """Returns the slots of a weight with a name, in the order of numbers."""
-    return self._found.get(weight, {}).get(base, [])
+  `bases` are a weight's of `names.group_slots`.
+  """
+  found: dict[str, str] = {}
+  for base, members in bases.items():
+    own, role = slot_names.OWN_NAMES.get(base, ("", ""))
+    if kind not in (own, slot_names.ALIKE.get(base, base)):
+      continue
+    given = ((role,),) if own else slot_names.ROLES[kind]
+    roles = next((r for r in given if len(r) == len(members)), ())
+    if len(roles) != len(members) or found.keys() & set(roles):
+      return {}
+    found.update(zip(roles, members))
+  return found
 
 
 def is_rate(rate: Any) -> bool:
@@ -155,7 +135,7 @@ class _Naming:
     self.saved = list(_find_saved(self._graph))
     self._targets = {target.name: target for target in targets}
     self._wanted = {target.name: target.spec for target in targets}
-    self._named = NamedSlots(self._wanted)
+    self._named = names.group_slots(self._wanted)
     # Name there -> names here. Slots of a variable go with it.
     self._by_key = names.group(
       self._wanted, lambda name: mapping.get(name) or name
@@ -195,7 +175,7 @@ class _Naming:
         continue
       news = [by_slot[n] for n in (there, key) if n in by_slot]
       for name in self._by_key.get(self._graph.get_name(weight), ()):
-        roles = self._named.find(name, saved.kind)
+        roles = find_roles(self._named.get(name, {}), saved.kind)
         news += [roles[role]] if role in roles else []
         if "momentum" in roles and saved.kind == "RMSProp":
           spare.append(roles["momentum"])

@@ -449,8 +449,7 @@ def make_error(
     pairs |= dict.fromkeys(each.here, "...") | dict(each.likely)
   if undecided:
     pairs = dict(sorted(pairs.items(), key=lambda pair: pair[1] == "..."))
-    maps = " ".join(show_map(n, key) for n, key in pairs.items() if key)
-    advice = f": decide by {show_mapping(pairs)} or, for convert, by {maps}; "
+    advice = f": decide by {show_choice(pairs)}; "
     right_if = dict.fromkeys(text for e in undecided for text in e.right_if)
     option = ", which same_order=True (--same-order) says, too"
     advice += (
@@ -475,6 +474,12 @@ def show_mapping(pairs: Mapping[str, str | None]) -> str:
     for name, key in pairs.items()
   )
   return f"mapping={{{', '.join(shown)}}}"
+
+
+def show_choice(pairs: Mapping[str, str | None]) -> str:
+  """Returns a mapping for a program and for the command line."""
+  maps = " ".join(show_map(n, key) for n, key in pairs.items() if key)
+  return f"{show_mapping(pairs)} or, on the command line, by {maps}"
 
 
 def show_map(here: str, there: str) -> str:

@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells the model's tensors from the state of training.
 
-What is dropped, by name:
-
-    slot of W          W is there, and the slot has a name that optimizers give
-                       and W's shape
-    average of W       W is there, and the name ends in ExponentialMovingAverage
-    float32 master     SCOPE/FP32-master-copy/W, and W is there as float16
-    loss scale         as `names.find_scales` finds it
-    power of Adam      its name and its shape
-    step               an integer scalar that is called global_step
-
-In a checkpoint by objects, the object graph tells: the model's tensors can be
-reached from the root without passing an optimizer or a loss scale.
+By name, docs/checkpoints.md lists what is dropped. In a checkpoint by objects,
+the object graph tells: the model's tensors can be reached from the root without
+passing an optimizer or a loss scale.
 
 What may be either is kept: a tensor too many does no harm, and one too few
 does.

@@ -27,7 +27,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import graphs
-from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.checkpoint import names as _names
 from tf_compat_lossscale.checkpoint import reading
 from tf_compat_lossscale.checkpoint._targets import Source
@@ -234,7 +233,8 @@ def write_file(
       whole = {name: np.array(array, order="C") for name, array in read()}
       with open(new, "xb") as file:
         mode = os.fstat(file.fileno()).st_mode
-      _import_safetensors().save_file(whole, new, _make_metadata(checkpoint))
+      metadata = {"format": "tf", "source": checkpoint.prefix}
+      _import_safetensors().save_file(whole, new, metadata)
       os.chmod(new, mode)  # safetensors lets the owner alone read the file.
     else:
       with zipfile.ZipFile(new, "w", zipfile.ZIP_STORED) as archive:
@@ -246,18 +246,6 @@ def write_file(
     checkpoint.check_current()
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     _place(new, path, overwrite)
-
-
-def _make_metadata(checkpoint: Checkpoint) -> dict[str, str]:
-  meta = checkpoint.meta_graph
-  release = meta.meta_info_def.tensorflow_version if meta else ""
-  return {
-    "format": "tf",
-    "source": os.path.basename(checkpoint.prefix),
-    "source_path": checkpoint.prefix,
-    "tensorflow_version": release or "unknown",
-    "written_by": f"tf_compat_lossscale {__version__}",
-  }
 
 
 def _import_safetensors() -> Any:

@@ -385,3 +385,16 @@ def find_slots(
       tail = head[len(weight) + 1 :]
       if weight in known and f"{weight}/part_{number}".endswith(tail):
         yield name, weight
+
+
+def group_slots(listed: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+  """Returns weight -> name of its slots without numbers -> these slots.
+
+  Slots of one name are sorted by their numbers.
+  """
+  found: dict[str, dict[str, list[str]]] = {}
+  slots = sorted(find_slots(listed), key=lambda pair: get_number(pair[0]))
+  for slot, weight in slots:
+    bases = found.setdefault(weight, {})
+    bases.setdefault(get_base(slot), []).append(slot)
+  return found

@@ -71,18 +71,15 @@ def rename(
 
   def add(new: str, name: str) -> None:
     if origins.setdefault(new, name) != name:
-      raise CheckpointError(
-        f"{path}: the mapping gives {origins[new]} the name {new}, which "
-        f"{name} would have, too: give that another name, "
-        f"{_targets.show_map('NAME', name)}"
-      )
+      raise make_collision(path, new, origins[new], name)
     firsts.setdefault(name, new)
 
   for name in sources:
     for new in scopes.find_names(name):
       add(new, name)
       scope = _find_scope(new, mapping)
-      is_moved = new != name or mapping.get(scope or "/") == scope
+      is_told = scope is not None and scope == mapping[scope]
+      is_moved = new != name or is_told
       counts[scope] += is_moved and scopes.is_wanted(new, name)
   singles: dict[str, str | None] = {}
   for here, there in mapping.items():
@@ -120,10 +117,8 @@ def preview(
   def attempt(checkpoint: Checkpoint) -> dict[str, str]:
     sources = _targets.list_sources(checkpoint)
     renamed = rename(checkpoint.prefix, sources, check(mapping))
+    check_names(checkpoint.prefix, renamed.mapping, renamed.sources)
     for here, there in renamed.mapping.items():
-      if there not in renamed.sources:
-        near = _targets.suggest(str(there), sources)
-        raise CheckpointError(f"{path}: {there!r}{near} is not in it")
       renamed.sources[here] = renamed.sources[there]
     return {n: s.key for n, s in renamed.sources.items() if n != s.key}
 
@@ -154,6 +149,35 @@ def check(
   return mapping
 
 
+def make_collision(path: str, new: str, old: str, other: str) -> Exception:
+  """Returns the error for two variables that would have one name."""
+  return CheckpointError(
+    f"{path}: the mapping gives {old} the name {new}, which {other} would "
+    f"have, too: give that another name, {_targets.show_map('NAME', other)}"
+  )
+
+
+def check_names(
+  path: str,
+  mapping: Mapping[str, str | None],
+  there: Collection[str],
+  here: Collection[str] | None = None,
+) -> None:
+  """Refuses names that the program, if it is known, or the file lacks."""
+  for name, key in mapping.items():
+    if here is not None and name not in here:
+      near = _targets.suggest(name, here)
+      raise CheckpointError(
+        f"{path}: mapping names {name!r}{near}, which is no variable"
+      )
+    if key not in there and (here is None or key is not None):
+      near = _targets.suggest(key or "", there)
+      raise CheckpointError(
+        f"{path}: mapping has {key!r}{near} for {name!r}, which is not in the "
+        "checkpoint"
+      )
+
+
 def check_shared_slots(
   path: str,
   mapping: Mapping[str, str | None],
@@ -177,25 +201,25 @@ def check_shared_slots(
   are_moved = any(i != j for i, j in moved.items())
   pairs: dict[str, str | None] = {}
   shared: dict[str, str] = {}
-  slots_there = _sort_slots(there)
-  for (weight, base), ours in _sort_slots(here).items():
-    theirs = slots_there.get((weight, base), [])
-    roles = slot_names.ROLES.get(slot_names.ALIKE.get(base, base), ())
-    most = max(map(len, roles), default=1)  # Of one optimizer.
-    is_clear = len(ours) == len(theirs) == most * len(moved)
-    loose = [i for i, name in enumerate(ours) if name not in mapping]
-    if are_moved and max(len(ours), len(theirs)) > most:
-      for i in loose:
-        j = moved.get(i // most, 0) * most + i % most
-        pairs[ours[i]] = theirs[j] if is_clear else "..."
-    if roles and loose and len(ours) > most:
-      shared[weight] = base
+  named = names.group_slots(there)
+  for weight, bases in names.group_slots(here).items():
+    for base, ours in bases.items():
+      theirs = named.get(weight, {}).get(base, [])
+      roles = slot_names.ROLES.get(slot_names.ALIKE.get(base, base), ())
+      most = max(map(len, roles), default=1)  # Of one optimizer.
+      is_clear = len(ours) == len(theirs) == most * len(moved)
+      loose = [i for i, name in enumerate(ours) if name not in mapping]
+      if are_moved and max(len(ours), len(theirs)) > most:
+        for i in loose:
+          j = moved.get(i // most, 0) * most + i % most
+          pairs[ours[i]] = theirs[j] if is_clear else "..."
+      if roles and loose and len(ours) > most:
+        shared[weight] = base
   if pairs:
-    maps = " ".join(_targets.show_map(n, str(k)) for n, k in pairs.items())
     raise CheckpointError(
       f"{path}: the mapping lets optimizers change places, but not slots of "
-      "weights that several of them train: give these, too: "
-      f"{_targets.show_mapping(pairs)} or {maps}"
+      "weights that several of them train: give these, too, by "
+      f"{_targets.show_choice(pairs)}"
     )
   return [
     f"several optimizers called {base} train "
@@ -211,13 +235,6 @@ def _sort_kind(kind: str, listed: Iterable[str]) -> list[str]:
   """Returns the names of a kind in the order of creation, if that is known."""
   found = [name for name in listed if names.get_base(name) == kind]
   return names.sort_by_creation(found, mixed=True) or []
-
-
-def _sort_slots(listed: Iterable[str]) -> dict[tuple[str, str], list[str]]:
-  """Returns weight and name of the slots -> the slots by their numbers."""
-  owners = dict(names.find_slots(listed))
-  ordered = sorted(owners, key=names.get_number)
-  return names.group(ordered, lambda n: (owners[n], names.get_base(n)))
 
 
 def is_scope(name: str) -> bool:
@@ -340,7 +357,8 @@ class _Scopes:
     """Yields the new names of a slot or an average: those of its weight."""
     mapping = self._mapping
     before, after = _split_slot(name, owner)
-    tail = owner.removeprefix(before)
+    is_doubled = before and owner.startswith(before)
+    inside = names.split_scope(owner.removeprefix(before))[0]
     singles = [
       here
       for here, there in mapping.items()
@@ -351,8 +369,9 @@ class _Scopes:
       *singles,
       *(weights if self._is_known or not singles else ()),
     ]:
-      if before and tail != owner and weight.endswith(tail):
-        front = weight.removesuffix(tail)
+      scope = names.split_scope(weight)[0]
+      if is_doubled and scope.endswith(inside):
+        front = scope.removesuffix(inside)
       else:
         front = next(iter(self._shift(before)), before)
       new = front + weight + after
