@@ -8,7 +8,6 @@ and loss scales are powers of 2, so that sums are exact in any order.
 from __future__ import annotations
 
 from collections.abc import Callable
-import contextlib
 import functools
 import os
 import pathlib
@@ -17,10 +16,11 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import helpers
 import horovod.tensorflow as hvd
 import numpy as np
-from switches import control_flow
 import tensorflow as tf
+import trainers
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
@@ -28,8 +28,6 @@ from tf_compat_lossscale import distributed
 from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
-_GRAPH_MODES = ("graph_v1", "graph_v2")
-_MODES = (*_GRAPH_MODES, "eager", "function")
 _ORDERS = ("inside", "outside")  # Where the loss scale is.
 _INF = float("inf")
 _SCALES: dict[str, Callable[[float], Any]] = {
@@ -52,64 +50,33 @@ def make_optimizer(order: str, loss_scale: Any, **more: Any) -> Any:
   return wrap(hvd.DistributedOptimizer(sgd, **more), loss_scale)
 
 
-class Program:
-  """A program of one rank, in any mode."""
+class Program(trainers.Trainer):
+  """A program of one rank, which goes on from the first rank's values."""
 
-  def __init__(
-    self, mode: str, make: Callable[[], Any], initial: float = 0.0
-  ) -> None:
-    self._stack = contextlib.ExitStack()
-    self._mode, self._graph = mode, None
-    if mode in _GRAPH_MODES:
-      self._stack.enter_context(control_flow(mode == "graph_v2"))
-      self._graph = self._stack.enter_context(tf.Graph().as_default())
-    self._variables = [
-      tf1.Variable(np.full(shape, initial, np.float32), use_resource=True)
-      for shape in ([2], [3])
-    ]
-    self._opt = make()
-    loss_scale = getattr(self._opt, "loss_scale", None)
-    if loss_scale is None:  # Horovod's optimizer is outside.
-      loss_scale = self._opt._optimizer.loss_scale
-    if self._graph is not None:
-      self._feed = tf1.placeholder(tf.float32, [2])
-      self._op = self._minimize(self._feed)
-      self._tensors = [*self._variables, loss_scale()]
-      self._session = self._stack.enter_context(tf1.Session())
-      self._session.run(tf1.global_variables_initializer())
+  def __init__(self, mode: str, make: Callable[[], Any]) -> None:
+    specs = trainers.Spec(), trainers.Spec((3,), kind="sparse")
+    super().__init__(mode, make, specs)
+    scale = getattr(self.opt, "loss_scale", None)
+    if scale is None:  # Horovod's optimizer is outside.
+      scale = self.opt._optimizer.loss_scale
+    moves = [v.assign_add(v * hvd.rank()) for v in self.variables]
+    if self.session is None:
+      self._read_own_scale = scale
+      variables = [*self.variables, *self.opt.variables()]
+      hvd.broadcast_variables(variables, root_rank=0)
+    else:
+      tensor = scale()
+      self._read_own_scale = lambda: tensor
+      self.session.run(moves)
       hook = hvd.BroadcastGlobalVariablesHook(0)
       hook.begin()
-      hook.after_create_session(self._session, None)
-    else:
-      variables = [*self._variables, *self._opt.variables()]
-      hvd.broadcast_variables(variables, root_rank=0)
-      self._read = lambda: [*self._variables, loss_scale()]
-      self._function = (
-        tf.function(self._minimize) if mode == "function" else self._minimize
-      )
-
-  def _minimize(self, grads: tf.Tensor) -> Any:
-    dense, sparse = self._variables
-
-    def loss() -> tf.Tensor:
-      rows = tf.gather(sparse, [0, 0, 2])
-      return tf.reduce_sum(dense * grads[0]) + tf.reduce_sum(rows * grads[1])
-
-    step = self._opt.minimize(
-      loss if self._graph is None else loss(), var_list=self._variables
-    )
-    return None if self._graph is None else step
+      hook.after_create_session(self.session, None)
 
   def run(self, grads: np.ndarray) -> list[Any]:
     """Takes a step; returns the variables and the loss scale."""
-    if self._graph is not None:
-      self._session.run(self._op, {self._feed: grads})
-      return self._session.run(self._tensors)
-    self._function(tf.constant(grads, tf.float32))
-    return [tf.convert_to_tensor(x).numpy() for x in self._read()]
-
-  def close(self) -> None:
-    self._stack.close()
+    self.step(*grads)
+    tensors = *self.variables, self._read_own_scale()
+    return [self.value(x) for x in tensors]
 
 
 def check_states(mode: str, order: str, scale: str, window: int = 1) -> None:
@@ -123,36 +90,35 @@ def check_states(mode: str, order: str, scale: str, window: int = 1) -> None:
     opt = make_optimizer(order, _SCALES[scale](2.0 ** (3 + rank)))
     return tfl.accumulate(opt, window) if window > 1 else opt
 
-  program = Program(mode, make, 1.0 + rank)
   dense, sparse = np.ones(2, np.float32), np.ones(3, np.float32)
   expected, good, applied = 8.0, 0, 0
-  for _ in range(20):
-    grads = rng.integers(-63, 64, [window, size, 2]) / np.float32(8)
-    if rng.random() < 0.4:
-      bad = rng.choice([_INF, -_INF, np.nan])
-      grads[rng.integers(window), rng.integers(size), rng.integers(2)] = bad
-    for row in grads:
-      *found, found_scale = program.run(row[rank])
-    good += 1
-    if not np.isfinite(grads).all():
-      expected, good = max(expected / 2, 1.0), 0
-    else:
-      mean = grads.mean(axis=(0, 1), dtype=np.float32)
-      dense = dense - mean[0]
-      sparse = sparse - mean[1] * np.float32([2, 0, 1])
-      applied += 1
-      if good == 2:
-        expected, good = expected * 2, 0
-    np.testing.assert_array_equal(found[0], dense, name)
-    np.testing.assert_array_equal(found[1], sparse, name)
-    assert found_scale == expected, (name, found_scale, expected)
+  with Program(mode, make) as program:
+    for _ in range(20):
+      grads = rng.integers(-63, 64, [window, size, 2]) / np.float32(8)
+      if rng.random() < 0.4:
+        bad = rng.choice([_INF, -_INF, np.nan])
+        grads[rng.integers(window), rng.integers(size), rng.integers(2)] = bad
+      for row in grads:
+        *found, found_scale = program.run(row[rank])
+      good += 1
+      if not np.isfinite(grads).all():
+        expected, good = max(expected / 2, 1.0), 0
+      else:
+        mean = grads.mean(axis=(0, 1), dtype=np.float32)
+        dense = dense - mean[0]
+        sparse = sparse - mean[1] * np.float32([2, 0, 0])
+        applied += 1
+        if good == 2:
+          expected, good = expected * 2, 0
+      np.testing.assert_array_equal(found[0], dense, name)
+      np.testing.assert_array_equal(found[1], sparse, name)
+      assert found_scale == expected, (name, found_scale, expected)
   assert 5 < applied < 19
-  program.close()
 
 
 def run_states() -> None:
   """Trains in all modes, with the loss scale inside and outside."""
-  for mode in _MODES:
+  for mode in helpers.MODES:
     for order in _ORDERS:
       check_states(mode, order, "dynamic")
     check_states(mode, "outside", "dynamic", window=4)
@@ -264,7 +230,7 @@ def check_agreement() -> None:
     rows = train_graph(order, dynamic, bad, agrees=True, op=hvd.Adasum)
     assert rows == [[-1, 8, 1], [-1, 4, 1], [-2, 4, 2]]
     train_local(order)
-  for mode in _MODES:
+  for mode in helpers.MODES:
     for agrees in (True, False):
       train_alone(mode, agrees)
 
@@ -294,16 +260,15 @@ def train_alone(mode: str, agrees: bool) -> None:
     )
     return distributed.agree(opt) if agrees else opt
 
-  program = Program(mode, make)
   rows = []
-  for value in (1.0, _INF if hvd.rank() == 1 else 1.0, 1.0):
-    dense, _, scale = program.run(np.full(2, value, np.float32))
-    rows.append([dense[0].item(), scale.item()])
-  program.close()
+  with Program(mode, make) as program:
+    for value in (1.0, _INF if hvd.rank() == 1 else 1.0, 1.0):
+      dense, _, scale = program.run(np.full(2, value, np.float32))
+      rows.append([dense[0].item(), scale.item()])
   if agrees or hvd.rank() == 1:
-    assert rows == [[-1, 8], [-1, 4], [-2, 4]]
+    assert rows == [[0, 8], [0, 4], [-1, 4]]
   else:
-    assert rows == [[-1, 8], [-2, 16], [-3, 16]]
+    assert rows == [[0, 8], [-1, 16], [-2, 16]]
 
 
 def main() -> None:

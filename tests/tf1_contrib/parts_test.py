@@ -11,9 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from tf1_contrib import buckets
-from tf1_contrib import data
 from tf1_contrib import distribute
-from tf1_contrib import framework
 from tf1_contrib import layers
 from tf1_contrib import learn
 from tf1_contrib import legacy_seq2seq
@@ -33,52 +31,11 @@ def session():
     yield session
 
 
-def elements(dataset, session):
-  """Returns the elements of a dataset in graph mode."""
-  following = tf.data.make_one_shot_iterator(dataset).get_next()
-  found = []
-  while True:
-    try:
-      found.append(session.run(following))
-    except tf.errors.OutOfRangeError:
-      return found
-
-
 def test_monitors_that_are_no_hooks():
   hook = tf.train.StopAtStepHook(last_step=3)
   assert learn.replace_monitors_with_hooks((hook,), None) == [hook]
   with pytest.raises(TypeError, match="gone: give a hook"):
     learn.replace_monitors_with_hooks([hook, 7], None)
-
-
-@pytest.mark.parametrize(
-  ("transformation", "shapes"),
-  [
-    (lambda: data.batch_and_drop_remainder(3), [(3,)] * 3),
-    (lambda: data.padded_batch_and_drop_remainder(4, []), [(4,)] * 2),
-    (lambda: data.sloppy_interleave(tf.data.Dataset.range, 2), [()] * 45),
-  ],
-)
-def test_datasets(transformation, shapes, session):
-  dataset = tf.data.Dataset.range(10).apply(transformation())
-  assert [value.shape for value in elements(dataset, session)] == shapes
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize(
-  ("text", "expected"),
-  [
-    ("a=1,b=2.5,c=x", {"a": 1, "b": 2.5, "c": "x"}),
-    ("d=[1, 2],e=True", {"d": [1, 2], "e": True}),
-    ("d[1]=5,d[0]=4", {"d": {1: 5, 0: 4}}),
-    ("e=0", {"e": False}),
-    ("unknown=1,a=2", {"a": 2}),
-    ("", {}),
-  ],
-)
-def test_parse_values(text, expected):
-  types = {"a": int, "b": float, "c": str, "d": int, "e": bool}
-  assert parse_values(text, types, ignore_unknown=True) == expected
 
 
 @pytest.mark.any_release
@@ -183,12 +140,6 @@ def test_variables_go_to_the_server_with_the_least_load(
   ):
     with pytest.raises(ValueError, match=message):
       training.byte_size_load_fn(op)
-
-
-def test_framework(session):
-  # A placeholder with a default is another kind of op.
-  assert framework.get_placeholders(tf.get_default_graph()) == []
-  assert session.run(framework.with_shape([2], tf.ones([2]))).shape == (2,)
 
 
 def test_embeddings(session):
@@ -296,9 +247,7 @@ def test_model_analysis():
   assert found.total_parameters == 12
 
 
-def test_strategies():
-  strategy = distribute.MirroredStrategy(num_gpus=0)
-  assert strategy.num_replicas_in_sync == 1
+def test_strategies_refuse_what_nothing_does_today():
   with pytest.raises(ValueError, match="shard"):
     distribute.MirroredStrategy(auto_shard_dataset=True)
 
