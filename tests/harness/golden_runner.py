@@ -91,24 +91,11 @@ class Model:
     )
 
 
-def import_by_tensorflow(path, expected):
-  meta = tf1.MetaGraphDef()
-  with open(path, "rb") as f:
-    meta.ParseFromString(f.read())
-  if expected.get("v2_behavior"):
-    # TensorFlow's own optimizer added an op that is not in the graph itself.
-    del meta.collection_def[tf1.GraphKeys.TRAIN_OP]
-  return tf1.train.import_meta_graph(meta)
-
-
 class ImportedModel:
   """The fetches of `Model`, from a MetaGraph that the old release wrote."""
 
-  def __init__(self, path, expected, import_meta_graph=None):
-    if import_meta_graph is None:
-      self.saver = import_by_tensorflow(path, expected)
-    else:
-      self.saver = import_meta_graph(path)
+  def __init__(self, path, expected, import_meta_graph):
+    self.saver = import_meta_graph(path)
     get = tf1.get_default_graph().get_tensor_by_name
     scope = expected["scope"] + "/" if expected["scope"] else ""
     self.x, self.y = get(scope + "x:0"), get(scope + "y:0")
@@ -182,29 +169,11 @@ def by_checkpoint(golden, expected):
     return train_on(model, session, expected)
 
 
-def by_meta_graph(golden, expected):
-  path = tf1.train.latest_checkpoint(golden)
-  model = ImportedModel(path + ".meta", expected)
-  with tf1.Session() as session:
-    model.saver.restore(session, path)
-    return train_on(model, session, expected)
-
-
-def ways(golden, behavior):
-  """Returns the ways to restore a golden, given by its path, under a behavior.
-
-  Names depend on the behavior, so each golden takes the Saver under both. Each
-  golden takes one of the other two ways under v1 and the other under v2; the
-  order alternates from golden to golden.
-  """
-  name = os.path.basename(golden)
-  if name.startswith("contrib"):
-    return (by_saver,)
-  odd = sum(map(ord, name)) % 2
-  return (
-    by_saver,
-    by_checkpoint if odd == (behavior == "v1") else by_meta_graph,
-  )
+def ways(golden):
+  """Returns the ways to restore a golden, given by its path."""
+  # Old releases wrote no object graph of a manager.
+  is_contrib = os.path.basename(golden).startswith("contrib")
+  return (by_saver,) if is_contrib else (by_saver, by_checkpoint)
 
 
 def main():
@@ -215,7 +184,7 @@ def main():
   for golden in goldens:
     with open(os.path.join(golden, "expected.json")) as f:
       expected = json.load(f)
-    for restore in ways(golden, behavior):
+    for restore in ways(golden):
       try:
         with tf.Graph().as_default():
           result = restore(golden, expected)
