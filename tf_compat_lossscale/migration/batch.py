@@ -15,6 +15,7 @@ import collections
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import os
 
 from tf_compat_lossscale.migration import contexts
@@ -23,13 +24,13 @@ from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration import start_needs
 from tf_compat_lossscale.migration.rewrites import absent_names
 from tf_compat_lossscale.migration.rewrites import old_installs
-from tf_compat_lossscale.migration.rewrites import tensorflow_2_behavior
 from tf_compat_lossscale.programs import which_tensorflow
 
 # What is asked of a file whose syntax tree is no longer in memory.
 _ASKED = (
-  *("calls", "has_names_of_compat_v1", "imports_compat_v1"),
-  *("imports_package", "imports_tensorflow", "short", "start", "switches"),
+  *("binding", "calls", "has_legacy", "has_names_of_compat_v1"),
+  *("imports_compat_v1", "imports_package", "imports_tensorflow"),
+  *("main_lines", "short", "start", "switches"),
 )
 
 
@@ -51,7 +52,7 @@ class Batch:
   ):
     """Decides, and finds the contexts; the last arguments are the user's."""
     self._graph, self._nvidia_switch = graph, nvidia_switch
-    votes = collections.Counter(file.facts.vote for file in files)
+    votes = collections.Counter(file.vote.counts_as for file in files)
     self.decisions = {
       file.path: decide(file, tensorflow, votes) for file in files
     }
@@ -175,29 +176,24 @@ class Batch:
     return found if found != [path] else []
 
 
-def learn(file: files_lib.File) -> None:
-  """Learns what a file tells the others, and what is asked of it later."""
+def learn(
+  file: files_lib.File,
+  tensorflow: int | None,
+  votes: Mapping[int | None, int] | None,
+) -> None:
+  """Learns what a file tells the others, and what is asked of it later.
+
+  With the votes of some files, the file's decision is made by them.
+  """
   for name in _ASKED:  # They are remembered.
     getattr(file, name)
-  absences = file.find_absences(None, file.context.release)
-  restorable = absent_names.find_restorable(file, absences)
-  # A name behind a question that TensorFlow 2 alone has.
-  signs = which_tensorflow.find_signs(file.source, guarded=True)
-  of_2 = next((x for x in signs if x.tensorflow == 2 and x.weight > 1), None)
-  guarded = file.show_sign(of_2) if of_2 else ""
-  switch = ""
-  if file.switches:
-    _, (start, _) = file.switches[0]
-    switch = file.show_line(file.document.find_position(start)[0])
-  file.facts = contexts.Facts(
-    *_decide_alone(file, guarded),
-    guarded,
-    start_needs.find_signs(file, restorable),
-    restorable,
-    tuple(absent_names.list_packages(file, absences)),
-    switch,
-    tensorflow_2_behavior.make_finding(file),
-  )
+  file.vote = _find_vote(file)
+  if votes is not None:
+    decision = decide(file, tensorflow, votes)
+    file.context = file.context._replace(decision=decision)
+  file.restorable = absent_names.find_restorable(file)
+  file.packages = list(absent_names.list_packages(file))
+  file.signs = start_needs.find_signs(file)
 
 
 def decide(
@@ -210,33 +206,35 @@ def decide(
   alone does not mean TensorFlow 1: another branch of it would run. The user may
   have decided that it is 1 or 2. `votes` says how many files count as each.
   """
-  facts, decision = file.facts, file.facts.alone
+  decision, _, guarded = file.vote
   if not file.imports_tensorflow:
     return contexts.Meaning(None)
   if tensorflow is not None:
     return contexts.Meaning(tensorflow)
   if decision.tensorflow is None:
     most = 1 if votes.get(1, 0) > votes.get(2, 0) else 2
-    is_ported = file.imports_package and "legacy" not in facts.signs
+    is_ported = file.imports_package and not file.has_legacy
     decision = contexts.Meaning(
       1 if file.imports_compat_v1 else most,
       stays_eager=file.imports_compat_v1 and (most == 2 or is_ported),
     )
-  if decision.tensorflow == 1 and facts.guarded:
-    both = f"the other files are of 1, {facts.guarded} of 2"
+  if decision.tensorflow == 1 and guarded:
+    both = f"the other files are of 1, {guarded} of 2"
     decision = contexts.Meaning(2, both=both)
   return decision
 
 
-def _decide_alone(
-  file: files_lib.File, guarded: str
-) -> tuple[contexts.Meaning, int | None]:
+def _find_vote(file: files_lib.File) -> contexts.Vote:
   """Returns which TensorFlow a file means by itself, and what it counts as.
 
   What `migrate` writes never makes a file count for TensorFlow 1, and never
   takes away that a file counts for TensorFlow 2. Otherwise, a second `migrate`
   might take other files for TensorFlow 1 than the first.
   """
+  signs = which_tensorflow.find_signs(file.source, guarded=True)
+  of_2 = next((x for x in signs if x.tensorflow == 2 and x.weight > 1), None)
+  guarded = file.show_sign(of_2) if of_2 else ""
+  vote = functools.partial(contexts.Vote, guarded=guarded)
   decision = which_tensorflow.decide([file.source])
   of_1 = of_2 = None
   for sign in decision.signs:
@@ -247,18 +245,18 @@ def _decide_alone(
   name_of_2 = file.show_sign(of_2) if of_2 else guarded
   if of_1 and name_of_2:
     both = f"{file.show_sign(of_1)} is of 1, {name_of_2} of 2"
-    return contexts.Meaning(2, both=both), None
+    return vote(contexts.Meaning(2, both=both), None)
   if decision.signs:
     sign, means = decision.signs[0], decision.tensorflow
     # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
-    return contexts.Meaning(
-      means, file.show_sign(sign) if sign.weight else ""
-    ), means
+    reason = file.show_sign(sign) if sign.weight else ""
+    return vote(contexts.Meaning(means, reason), means)
   if (told := old_installs.find_release(file)) is not None:
-    return contexts.Meaning(told), told
+    return vote(contexts.Meaning(told), told)
   if "disable_v2_behavior" in file.calls:
-    return contexts.Meaning(1), 1 if file.has_names_of_compat_v1 else None
+    counts_as = 1 if file.has_names_of_compat_v1 else None
+    return vote(contexts.Meaning(1), counts_as)
   # `migrate` may have edited the names away that told.
   if file.imports_package and not file.imports_compat_v1:
-    return contexts.Meaning(2), 2 if file.imports_tensorflow else None
-  return contexts.Meaning(None), None
+    return vote(contexts.Meaning(2), 2 if file.imports_tensorflow else None)
+  return vote(contexts.Meaning(None), None)

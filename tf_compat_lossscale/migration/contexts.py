@@ -8,8 +8,6 @@ from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
 
-from tf_compat_lossscale.migration import findings
-
 # The first name that needs a package, its place, the command that installs the
 # package, and a note.
 Package: TypeAlias = tuple[str, Any, str, str]
@@ -57,34 +55,18 @@ class Needs(NamedTuple):
     return "install({})".format('keras_optimizers="legacy"' * self.optimizers)
 
 
-class Facts(NamedTuple):
-  """What a file tells the other files of the batch.
+class Vote(NamedTuple):
+  """What a file tells of its TensorFlow by itself.
 
   Attributes:
-    alone: The TensorFlow that it means by itself.
-    vote: 1, 2 or None: what it counts as, if other files follow.
+    meaning: The TensorFlow that it means.
+    counts_as: 1, 2 or None: what it counts as, if other files follow.
     guarded: A name behind a question that TensorFlow 2 alone has, or "".
-    signs: The keys of `start_needs._FACTS` that hold; "asks" (it has a name for
-      which `run` chooses Keras 2), "chooses" (it chooses Keras 2 by an
-      environment variable), "legacy" (it has legacy names), "graph" (it imports
-      `tensorflow.compat.v1`, and uses names of TensorFlow 1 there), "acts" (it
-      does more than to define things), and "starts" (it asks for `__main__`, or
-      calls `app.run`).
-    restorable: The names that `tfl.install()` can put back, "keras" among them,
-      each with the offsets of its first use.
-    packages: The missing packages that it names.
-    switch: Where it turns NVIDIA's variables on; "" if it does not.
-    disabling: The finding if it has to turn TensorFlow 2's behavior off.
   """
 
-  alone: Meaning
-  vote: int | None
+  meaning: Meaning
+  counts_as: int | None
   guarded: str
-  signs: set[str]
-  restorable: Mapping[str, tuple[int, int]]
-  packages: tuple[Package, ...]
-  switch: str
-  disabling: findings.Finding
 
 
 class Context(NamedTuple):

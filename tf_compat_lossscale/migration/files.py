@@ -54,13 +54,21 @@ class File:
     path: The file, as the user wrote it.
     document: The file's text, and where it is in the file.
     context: What the other files tell of it; set when all are read.
-    facts: What it tells the other files; set when it is read.
+    vote: What it tells of its TensorFlow by itself. This and the rest are set
+      when the file is read.
+    signs: As `start_needs.find_signs` returns them.
+    restorable: The names that `tfl.install()` can put back, "keras" among them,
+      each with the offsets of its first use.
+    packages: The missing packages that it names.
     found: The findings of the rules that ask no other file, and the decision on
-      TensorFlow that they go by; set when it is read.
+      TensorFlow that they go by.
   """
 
   context: contexts.Context
-  facts: contexts.Facts
+  vote: contexts.Vote
+  signs: set[str]
+  restorable: dict[str, tuple[int, int]]
+  packages: list[contexts.Package]
   found: tuple[contexts.Meaning, list[findings.Finding]]
 
   def __init__(self, document: documents.Document):
@@ -87,9 +95,9 @@ class File:
     return self.context.decision.tensorflow
 
   @functools.cached_property
-  def names(self) -> str:
-    """The full names of modules' members that the file uses, one a line."""
-    return "\n".join(dict.fromkeys([use.name for use in self.source.uses]))
+  def names(self) -> set[str]:
+    """The full names of modules' members that the file uses."""
+    return {use.name for use in self.source.uses}
 
   @functools.cached_property
   def imports_tensorflow(self) -> bool:
@@ -137,9 +145,14 @@ class File:
     """Whether it has names of TensorFlow 1 in `tensorflow.compat.v1`."""
     return any(
       tensorflow_names.find_name(name.removeprefix(f"{_V1}."), 1)
-      for name in self.names.splitlines()
+      for name in self.names
       if name.startswith(f"{_V1}.") and not _START_CALLS.search(name)
     )
+
+  @functools.cached_property
+  def has_legacy(self) -> bool:
+    """Whether it has legacy names."""
+    return bool(self.legacy)
 
   @functools.cached_property
   def legacy(self) -> list[legacy_uses.LegacyUse]:
@@ -172,24 +185,23 @@ class File:
 
   @functools.cached_property
   def absences(self) -> list[tuple[sources.Use, missing_names.Absence]]:
-    """The uses of names that the TensorFlow which it will run on lacks."""
-    return self.find_absences(self.tensorflow, self.context.release)
-
-  def find_absences(
-    self, tensorflow: int | None, release: tuple[int, int] | None
-  ) -> list[tuple[sources.Use, missing_names.Absence]]:
-    """Returns the uses of names that a TensorFlow lacks.
+    """The uses of names that the TensorFlow which it will run on lacks.
 
     Code that asks for the names, or for TensorFlow's version, is left out: such
     code works without them. Names that have a command, or are put back, do not
-    depend on `tensorflow`.
+    depend on the TensorFlow that the file means.
     """
+    release = self.context.release
+    known = {
+      name: missing_names.find(name, self.tensorflow, release)
+      for name in self.names
+    }
     found = [
       (use, absence)
       for use in self.source.uses
-      if not use.only_asks
+      if (absence := known[use.name])
       and use.form not in ("store", "text")
-      and (absence := missing_names.find(use.name, tensorflow, release))
+      and not use.only_asks
     ]
     if not found:
       return []
@@ -200,7 +212,7 @@ class File:
   def calls(self) -> dict[str, bool]:
     """Which calls of `START_CALLS` are there -> if also when it is imported."""
     text, found = self.document.text, dict[str, bool]()
-    if not _START_CALLS.search(text):
+    if not any(call in text for call in START_CALLS):
       return found
     for use in self.source.uses:
       name = use.name.rpartition(".")[2]
@@ -220,6 +232,28 @@ class File:
     text = self.document.text
     taken = _SHORT in text and re.search(rf"\b{_SHORT}\b", text)
     return known or (PACKAGE if taken else _SHORT)
+
+  @functools.cached_property
+  def binding(self) -> tuple[ast.stmt, str] | None:
+    """The statement that imports TensorFlow, and the name which it binds.
+
+    None if a module of the program's own is imported before.
+    """
+    for statement in self.statements:
+      bound = find_bound_name(statement)
+      if bound is not None:
+        return statement, bound
+      if not self.context.own_modules.isdisjoint(list_modules(statement)):
+        break
+    return None
+
+  @property
+  def switch(self) -> str:
+    """Where it turns NVIDIA's variables on; "" if it does not."""
+    if not self.switches:
+      return ""
+    _, (start, _) = self.switches[0]
+    return self.show_line(self.document.find_position(start)[0])
 
   @property
   def package_import(self) -> str:
@@ -294,13 +328,13 @@ class File:
     An import of Keras, or of a module of the call, counts as well. Imports in
     functions do not count.
     """
-    own = self.context.own_modules
-    for i, statement in enumerate(self.tree.body):
-      for part in _list_statements([statement]):
-        for module in list_modules(part):
-          if module in own or _LOADS_TENSORFLOW.match(module):
-            return i
-    return len(self.tree.body)
+    own, body = self.context.own_modules, self.tree.body
+    for each in self.statements:
+      for module in list_modules(each):
+        if module in own or _LOADS_TENSORFLOW.match(module):
+          place = each.lineno, each.col_offset
+          return next(i for i, s in enumerate(body) if place < _find_end(s))
+    return len(body)
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
     """Returns the offsets of a node.
@@ -369,6 +403,10 @@ def _list_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
   return found
 
 
+def _find_end(node: ast.stmt) -> tuple[int, int]:
+  return node.end_lineno or 0, node.end_col_offset or 0
+
+
 def _list_lines(body: Sequence[ast.stmt]) -> set[int]:
   return {
     line
@@ -393,6 +431,22 @@ def list_modules(node: ast.AST) -> list[str]:
 def is_tensorflow(name: str) -> bool:
   """Returns whether a full name is TensorFlow's."""
   return name == "tensorflow" or name.startswith("tensorflow.")
+
+
+def find_bound_name(statement: ast.stmt) -> str | None:
+  """Returns the name by which an import makes TensorFlow known, if it does."""
+  module = ""
+  if isinstance(statement, ast.ImportFrom):
+    module = f"{statement.module}."
+  elif not isinstance(statement, ast.Import):
+    return None
+  for alias in statement.names:
+    name = f"{module}{alias.name}"
+    if name == "tensorflow" or (name == _V1 and (alias.asname or module)):
+      return alias.asname or alias.name
+    if name.startswith("tensorflow.") and not (alias.asname or module):
+      return _V1  # The statement binds `tensorflow`.
+  return None
 
 
 def find_short_name(statements: Sequence[ast.stmt]) -> str | None:

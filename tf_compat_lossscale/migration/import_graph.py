@@ -9,11 +9,10 @@ from collections.abc import Mapping
 import os
 import re
 
-_IMPORT = re.compile(
-  r"^[ \t]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]+"
-  r"(?P<names>\([^)]*\)|[^\r\n#]*)|import[ \t]+(?P<modules>[^\r\n#]*))",
-  re.MULTILINE,
-)
+_IMPORT = re.compile(r"import[ \t]+")
+# What stands before that in its line, and the names after it.
+_MODULE = re.compile(r"[ \t]*(?:from[ \t]+([.\w]+)[ \t]+)?")
+_NAMES = re.compile(r"\([^)]*\)|[^\r\n#]*")
 _COMMENT = re.compile(r"#[^\r\n]*")
 
 
@@ -74,11 +73,11 @@ class ImportGraph:
       parts = [*folder[: len(folder) - level + 1], *parts]
     fitting: dict[int, list[list[str]]] = {}
     for place, _ in self._files.get(parts[-1] if parts else "", ()):
-      common = len(os.path.commonprefix([place, folder]))
-      fits = place == parts if level else place[-len(parts) :] == parts
-      # Programs seldom import from far away.
-      if fits and (level or common >= len(place) - len(parts) - 1):
-        fitting.setdefault(common, []).append(place)
+      if place == parts if level else place[-len(parts) :] == parts:
+        common = len(os.path.commonprefix([place, folder]))
+        # Programs seldom import from far away.
+        if level or common >= len(place) - len(parts) - 1:
+          fitting.setdefault(common, []).append(place)
     for place in fitting[max(fitting)] if fitting else ():
       for end in range(len(place), len(place) - packages, -1):
         for other, path in self._files.get(place[end - 1], ()):
@@ -91,17 +90,21 @@ def _find_modules(text: str) -> Iterator[str]:
 
   Of `from a import b` they are "a" and "a.b", which may be a module, too.
   """
-  for match in _IMPORT.finditer(text):
-    module = match["module"]
-    names = match["names"] or match["modules"] or ""
-    names = _COMMENT.sub("", names).strip("() \t\r\n")
+  for match in _IMPORT.finditer(text):  # Few lines have the word.
+    line = text.rfind("\n", 0, match.start()) + 1
+    start = _MODULE.fullmatch(text, line, match.start())
+    if start is None:
+      continue
+    module = start[1] or ""
     if module:
       yield module
     joint = "" if not module or module.endswith(".") else "."
-    for part in names.split(","):
+    listed = _NAMES.match(text, match.end())
+    names = _COMMENT.sub("", listed[0] if listed else "")
+    for part in names.strip("() \t\r\n").split(","):
       words = part.split()
       if words:
-        yield f"{module or ''}{joint}{words[0]}"
+        yield f"{module}{joint}{words[0]}"
 
 
 def _reach(

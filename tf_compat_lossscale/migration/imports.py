@@ -15,24 +15,7 @@ if TYPE_CHECKING:
 
 _BLANK = r"(?:\s|\\\r?\n)"
 _FROM = re.compile(rf"from{_BLANK}+([\w.]+?){_BLANK}+import\b")
-_V1 = "tensorflow.compat.v1"
 _AS = re.compile(rf"{_BLANK}+as{_BLANK}+")
-
-
-def find_bound_name(statement: ast.stmt) -> str | None:
-  """Returns the name by which an import makes TensorFlow known, if it does."""
-  module = ""
-  if isinstance(statement, ast.ImportFrom):
-    module = f"{statement.module}."
-  elif not isinstance(statement, ast.Import):
-    return None
-  for alias in statement.names:
-    name = f"{module}{alias.name}"
-    if name == "tensorflow" or (name == _V1 and (alias.asname or module)):
-      return alias.asname or alias.name
-    if name.startswith("tensorflow.") and not (alias.asname or module):
-      return _V1  # The statement binds `tensorflow`.
-  return None
 
 
 def make_module_edit(

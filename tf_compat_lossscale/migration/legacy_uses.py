@@ -24,6 +24,7 @@ _NAME = (
   r"|(?:keras\.)?mixed_precision\.experimental|mixed_precision)\.\w+)"
 )
 _PLACES = re.compile(rf"{_NAME}$")
+_IN_PLACES = ("experimental", "mixed_precision")  # Each has one of them.
 _IN_TEXT = re.compile(rf"\w{_NAME}")
 # NVIDIA's variables.
 SWITCHES = (
@@ -155,6 +156,8 @@ def _find_modules(source: sources.SourceFile) -> Iterator[LegacyUse]:
 
 def _find_behind_objects(source: sources.SourceFile) -> Iterator[LegacyUse]:
   """Yields the legacy names behind objects that are no module's name."""
+  if not any(word in source.text for word in _IN_PLACES):
+    return
   stars = [
     f"{use.name}."
     for use in source.uses
@@ -189,7 +192,7 @@ def _find_in_code(source: sources.SourceFile) -> Iterator[LegacyUse]:
   if "eval" not in source.text and "exec" not in source.text:
     return
   for call in source.list_nodes(ast.Call):
-    if sources.find_dotted_name(call.func) in _RUNS_TEXT and call.args:
+    if getattr(call.func, "id", "") in _RUNS_TEXT and call.args:
       for node in ast.walk(call.args[0]):
         text = node.value if isinstance(node, ast.Constant) else None
         match = _IN_TEXT.search(text) if isinstance(text, str) else None

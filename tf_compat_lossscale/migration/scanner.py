@@ -176,12 +176,12 @@ def _check(
         shown = documents.show_path(path)
         errors.append(str(error).replace(path, shown, 1))
         continue
-      votes[file.facts.vote] += 1
+      votes[file.vote.counts_as] += 1
       parsed[path] = file
 
   parse(matter)
   uses = options.nvidia_switch or any(
-    "legacy" in file.facts.signs or file.facts.switch or file.imports_package
+    file.has_legacy or file.switches or file.imports_package
     for file in parsed.values()
   )
   if uses:
@@ -259,10 +259,7 @@ def _learn(
   guess turns out wrong, the file is read again.
   """
   file.context = context
-  batch.learn(file)
-  if votes is not None:
-    decision = batch.decide(file, options.tensorflow, votes)
-    file.context = context._replace(decision=decision)
+  batch.learn(file, options.tensorflow, votes)
   file.found = file.context.decision, _run_rules(file, options, False)
   file.leave()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from collections.abc import Iterable
+import functools
 import os
 import re
 
@@ -21,31 +21,40 @@ _NEVER = ("setup.py", "__init__.py", "conftest.py")
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
 _GRAPH_CALLS = ("disable_v2_behavior", "disable_eager_execution")
 _BLOCKS = (ast.For, ast.While, ast.With)
-# A fact about a file -> what tells it in the file's names, one a line.
+# A fact about a file -> what tells it at the start of a name in the file.
 _FACTS = {
-  "keras": re.compile(f"^{launch.KERAS.pattern}|^keras$", re.MULTILINE),
+  "keras": re.compile(f"{launch.KERAS.pattern}|keras$"),
   # `tensorflow.compat.v1.keras` is empty with Keras 3.
   "keras 2": re.compile(
-    r"^tensorflow\.compat\.v1\.keras|^tf_compat_lossscale\.keras"
-    r"($(?![\s\S]*\.Keras3)|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
-    re.MULTILINE,
+    r"tensorflow\.compat\.v1\.keras|tf_compat_lossscale\.keras\."
+    r"(LossScaleOptimizer|Policy|\w+_policy)\b"
   ),
+  "keras 3": re.compile(r".*\.Keras3"),
+  "our keras": re.compile(r"tf_compat_lossscale\.keras$"),
   # What `migrate` makes of names for which `run` chooses Keras 2.
   "migrated": re.compile(
-    r"^tf_compat_lossscale\.(\w*LossScale\w*|\w+_rewrite)\b", re.MULTILINE
+    r"tf_compat_lossscale\.(\w*LossScale\w*|\w+_rewrite)\b"
   ),
-  "import keras": re.compile(r"^keras(\.|$)", re.MULTILINE),
-  "optimizers": re.compile(
-    r"\bkeras\.optimizers(\.(?!legacy)|$)", re.MULTILINE
-  ),
+  "import keras": re.compile(r"keras(\.|$)"),
+  "optimizers": re.compile(r"(.*\W)?keras\.optimizers(\.(?!legacy)|$)"),
+  "starts": re.compile(r".*app\.run"),
 }
-_KERAS_LACKS = re.compile(r"\btf\.(contrib\.|estimator)")
+_KERAS_LACKS = re.compile(r"tf\.(contrib\.|estimator)")
 
 
-def find_signs(file: files_lib.File, lacks: Iterable[str]) -> set[str]:
-  """Returns the signs of a file, which lacks names, for what programs need."""
-  facts = {fact for fact, sign in _FACTS.items() if sign.search(file.names)}
-  if _KERAS_LACKS.search(" ".join(lacks)):
+def find_signs(file: files_lib.File) -> set[str]:
+  """Returns what a file tells of what programs need.
+
+  These are keys of `_FACTS`; "asks" (it has a name for which `run` chooses
+  Keras 2), "chooses" (it chooses Keras 2 by an environment variable), "legacy"
+  (it has legacy names), "graph" (it imports `tensorflow.compat.v1`, and uses
+  names of TensorFlow 1 there), "acts" (it does more than to define things), and
+  "starts" (it asks for `__main__`, or calls `app.run`).
+  """
+  facts = set[str]().union(*map(_find_facts, file.names))
+  if "our keras" in facts and "keras 3" not in facts:
+    facts.add("keras 2")
+  if any(map(_KERAS_LACKS.match, file.restorable)):
     facts.add("keras")
   text = file.document.text
   if next(launch.find_signs_of_keras_2(file.source), None) is not None:
@@ -54,15 +63,20 @@ def find_signs(file: files_lib.File, lacks: Iterable[str]) -> set[str]:
     facts.add("chooses")
   if ".compile(" in text and _compiles(file.source):
     facts.add("optimizers")
-  if file.legacy:
+  if file.has_legacy:
     facts.add("legacy")
   if file.imports_compat_v1 and file.has_names_of_compat_v1:
     facts.add("graph")
-  if file.main_lines or "app.run" in file.names:
+  if file.main_lines:
     facts.add("starts")
   if any(_acts(file, statement) for statement in file.statements):
     facts.add("acts")
   return facts
+
+
+@functools.lru_cache(1 << 16)
+def _find_facts(name: str) -> frozenset[str]:
+  return frozenset(x for x, sign in _FACTS.items() if sign.match(name))
 
 
 def find_needs(
@@ -71,8 +85,7 @@ def find_needs(
   nvidia_switch: bool,
 ) -> contexts.Needs:
   """Returns what a program needs, of these files; `start` starts it, if any."""
-  told = [file.facts for file in read]
-  facts = set[str]().union(*(each.signs for each in told))
+  facts = set[str]().union(*(file.signs for file in read))
   done = {
     name
     for file in read
@@ -83,7 +96,7 @@ def find_needs(
   asks = "asks" in facts or (start is None and "migrated" in facts)
   keras_2 = "keras 2" in facts or ("keras" in facts and (is_1 or asks))
   chosen = "chooses" in facts or "use_keras_2" in done
-  lacks = [x for each in told for x in each.restorable if x != "keras"]
+  lacks = [x for file in read for x in file.restorable if x != "keras"]
   if keras_2 and "import keras" in facts:
     lacks.append("keras")
   # Who ports a program by hand has today's optimizers in mind.
@@ -91,7 +104,7 @@ def find_needs(
     chosen or (start is not None and start.imports_package)
   )
   switches = ["--nvidia-switch"] if nvidia_switch else []
-  switches += [each.switch for each in told if each.switch]
+  switches += [file.switch for file in read if file.switches]
   needs = contexts.Needs(
     disables=_was_graph(read, start, facts) and done.isdisjoint(_GRAPH_CALLS),
     keras_2=keras_2 and not chosen,
@@ -142,13 +155,12 @@ def starts_program(file: files_lib.File, paths: Collection[str]) -> bool:
   name = os.path.basename(file.path)
   if name in _NEVER:
     return False
-  signs = file.facts.signs
-  if _TEST.fullmatch(name) or "starts" in signs:
+  if _TEST.fullmatch(name) or "starts" in file.signs:
     return True
   init = os.path.join(os.path.dirname(file.path), "__init__.py")
   if file.context.is_imported or init in paths:
     return False
-  return "acts" in signs
+  return "acts" in file.signs
 
 
 def _acts(file: files_lib.File, statement: ast.stmt) -> bool:

@@ -372,8 +372,8 @@ def _has(names: Mapping[str, str], name: str) -> bool:
 def _find_private(name: str) -> Absence | None:
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
     return Absence(tables.PRIVATE_KERAS, True)
-  module, last = name, ""
-  while installation.find_spec(module) is None:
+  module, last = tensorflow_names.cut(name), ""
+  while tensorflow_names.find_spec(module) is None:
     if tables.TABLE.find_module(module):
       return Absence(module, True)
     module, _, last = module.rpartition(".")

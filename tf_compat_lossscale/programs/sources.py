@@ -41,7 +41,11 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
 _BINDING = (ast.Assign, ast.Import, ast.ImportFrom)
-
+# Fields of nodes that have none below them, or none that matters.
+_NO_NODES = (
+  *("arg", "asname", "attr", "conversion", "ctx", "is_async", "kind", "level"),
+  *("module", "op", "ops", "simple", "type_comment"),
+)
 
 # What Python 3 says of code that Python 2 allows.
 _PYTHON_2 = re.compile(
@@ -220,21 +224,36 @@ class _Scope:
 
   def find(self, root: ast.Name) -> str | None:
     """Returns the full name of the first value that has one, or None."""
-    name, scope = root.id, self
-    while name not in scope.values or (
-      scope is not self and isinstance(scope.node, ast.ClassDef)
+    name = root.id
+    if name in self._found:
+      return self._found[name]
+    scope: _Scope | None = self
+    while scope is not None and (
+      name not in scope.values
+      or (scope is not self and isinstance(scope.node, ast.ClassDef))
     ):
-      if scope.parent is None:
-        return None
       scope = scope.parent
-    if name not in scope._found:
-      scope._found[name] = None  # `tf = tf` asks again.
-      for value in scope.values[name]:
-        full = value if isinstance(value, str) else _resolve(value, scope.find)
-        if full is not None:
-          scope._found[name] = full
-          break
-    return scope._found[name]
+    self._found[name] = None  # `tf = tf` asks again.
+    if scope is self:
+      found = (
+        value if isinstance(value, str) else _resolve(value, self.find)
+        for value in self.values[name]
+      )
+      self._found[name] = next(filter(None, found), None)
+    elif scope is not None:
+      self._found[name] = scope.find(root)
+    return self._found[name]
+
+
+class _Fields(dict[type, list[str]]):
+  """Class of nodes -> the fields that may have nodes which matter."""
+
+  def __missing__(self, kind: type) -> list[str]:
+    fields = [x for x in getattr(kind, "_fields", ()) if x not in _NO_NODES]
+    return self.setdefault(kind, fields)
+
+
+_FIELDS = _Fields()
 
 
 def _collect(source: SourceFile) -> None:
@@ -243,21 +262,19 @@ def _collect(source: SourceFile) -> None:
   A scope is read whole before the scopes inside it, because a function may use
   what its module binds below it.
   """
-  nodes: list[Any] = [*source.tree.body]
-  waiting = [(_Scope(source.tree, None), nodes)]
+  all_nodes = source.nodes
+  waiting = [(_Scope(source.tree, None), list[Any](source.tree.body))]
   for scope, nodes in waiting:  # The list grows meanwhile.
-    # Expressions, each as `split` divides it.
-    found: list[tuple[ast.expr, ast.AST, list[str]]] = []
-    for node in nodes:  # This list, too.
-      kind = type(node)  # Most of the time goes here.
-      source.nodes[kind].append(node)
+    names: list[ast.Name] = []
+    attributes: list[tuple[ast.Attribute, ast.AST]] = []  # With their roots.
+    for node in nodes:  # This list, too. Most of the time goes here.
+      kind = type(node)
+      all_nodes[kind].append(node)
       if kind is ast.Name:
-        if type(node.ctx) is not ast.Load:
-          scope.bind(node.id)
-        found.append((node, node, []))
+        names.append(node)
       elif kind is ast.Attribute:
-        root, names = split(node)
-        found.append((node, root, names))
+        root = _find_root(node)
+        attributes.append((node, root))
         if type(root) is not ast.Name:
           nodes.append(root)
       elif kind in _SCOPES:
@@ -266,33 +283,33 @@ def _collect(source: SourceFile) -> None:
         nodes += outside
         waiting.append((inner, inside))
       elif kind is not ast.Constant:
-        if kind is ast.Call:
-          if getattr(node.func, "id", "") in _QUESTIONS:
-            found.append((node, node, []))
-        elif kind in _BINDING:
+        if kind in _BINDING:
           _bind(source, scope, node)
-        nodes += _list_children(node)
-    _collect_expressions(source, scope, found)
+        _add_children(node, nodes)
+    _collect_uses(source, scope, names, attributes)
+  for call in all_nodes[ast.Call]:
+    name = getattr(call.func, "id", "")
+    if name in _QUESTIONS:
+      full = _resolve_question(call, source._full.get)
+      source.uses += [Use(full, call, name)] if full else []
   source.uses += [
     Use(node.value, node, "text")
-    for node in source.nodes[ast.Constant]
-    if _MODULE_IN_TEXT.fullmatch(_get_text(node) or "")
+    for node in all_nodes[ast.Constant]
+    if type(node.value) is str and _MODULE_IN_TEXT.fullmatch(node.value)
   ]
   place = operator.attrgetter("node.lineno", "node.col_offset")
   source.uses.sort(key=place)
   source.unknown.sort(key=operator.attrgetter("lineno", "col_offset"))
 
 
-def _list_children(node: ast.AST) -> list[ast.AST]:
-  """Returns what `ast.iter_child_nodes` yields, in less time."""
-  found: list[ast.AST] = []
-  for name in node._fields:
-    value = getattr(node, name, None)
-    if isinstance(value, list):
-      found += [each for each in value if isinstance(each, ast.AST)]
-    elif isinstance(value, ast.AST):
-      found.append(value)
-  return found
+def _add_children(node: ast.AST, nodes: list[Any]) -> None:
+  """Adds what is below a node; some of that is no node."""
+  for field in _FIELDS[type(node)]:
+    value = getattr(node, field)
+    if type(value) is list:
+      nodes += value
+    elif value is not None:
+      nodes.append(value)
 
 
 def _bind(
@@ -326,33 +343,39 @@ def _bind(
     scope.bind(alias.asname or alias.name, full)
 
 
-def _collect_expressions(
+def _collect_uses(
   source: SourceFile,
   scope: _Scope,
-  found: list[tuple[ast.expr, ast.AST, list[str]]],
+  names: list[ast.Name],
+  attributes: list[tuple[ast.Attribute, ast.AST]],
 ) -> None:
-  """Adds the uses that expressions in a scope are: names, `a.b.c`, questions.
+  """Adds the uses that names and `a.b.c` in a scope are, or notes the latter.
 
-  Each expression comes with its root, and the names after that.
+  Each `a.b.c` comes with its root.
   """
-  for node, root, names in found:
-    if isinstance(node, ast.Call):
-      full = _resolve_question(node, scope.find)
-      if full is not None:
-        source.uses.append(Use(full, node, unparse(node.func)))
-      continue
-    if isinstance(root, ast.Name):
-      full = source._full[root] = scope.find(root)
+  for node in names:
+    if type(node.ctx) is not ast.Load:
+      scope.bind(node.id)
+  roots = {x.id: x for _, x in attributes if type(x) is ast.Name}
+  roots.update((x.id, x) for x in names)
+  known = {x: full for x, root in roots.items() if (full := scope.find(root))}
+  for node in names if known else ():
+    if node.id in known:
+      source._full[node] = full = known[node.id]
+      if type(node.ctx) is ast.Load:
+        full = legacy_names.leave_folders(full)
+        source.uses.append(Use(full, node, "expression"))
+  for attribute, root in attributes:
+    if type(root) is ast.Name:
+      full = source._full[root] = known.get(root.id)
     else:
       full = _resolve_root(root, scope.find)
-    if full is not None:
-      is_read = isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
-      if is_read or names:
-        form = "expression" if is_read else "store"
-        full = legacy_names.leave_folders(".".join([full, *names]))
-        source.uses.append(Use(full, node, form))
-    elif isinstance(node, ast.Attribute):
-      source.unknown.append(node)
+    if full is None:
+      source.unknown.append(attribute)
+      continue
+    form = "expression" if type(attribute.ctx) is ast.Load else "store"
+    full = legacy_names.leave_folders(".".join([full, *split(attribute)[1]]))
+    source.uses.append(Use(full, attribute, form))
 
 
 def _enter(scope: _Scope) -> tuple[list[ast.AST], list[ast.AST]]:
@@ -365,24 +388,31 @@ def _enter(scope: _Scope) -> tuple[list[ast.AST], list[ast.AST]]:
   node: Any = scope.node
   if isinstance(node, _COMPREHENSIONS):
     first, *others = node.generators
-    inside = [x for x in ast.iter_child_nodes(node) if x not in node.generators]
-    return [first.iter], [*inside, first.target, *first.ifs, *others]
-  outside: list[ast.AST | None] = []
+    values = [getattr(node, x) for x in node._fields if x != "generators"]
+    return [first.iter], [*values, first.target, *first.ifs, *others]
   if isinstance(node, ast.ClassDef):
-    outside += [*node.bases, *node.keywords]
+    outside = [*node.bases, *node.keywords, *node.decorator_list]
   else:
-    for each in ast.iter_child_nodes(node.args):
-      if isinstance(each, ast.arg):
-        scope.bind(each.arg)
-        outside.append(each.annotation)
-      else:
-        outside.append(each)
-  if isinstance(node, ast.Lambda):
-    return [*filter(None, outside)], [node.body]
+    args = node.args
+    named = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    named += filter(None, (args.vararg, args.kwarg))
+    for each in named:
+      scope.bind(each.arg)
+    outside = [*args.defaults, *args.kw_defaults]
+    outside += [each.annotation for each in named]
+    if isinstance(node, ast.Lambda):
+      return [*filter(None, outside)], [node.body]
+    outside += [*node.decorator_list, node.returns]
   assert scope.parent is not None
   scope.parent.bind(node.name)
-  outside += [*node.decorator_list, getattr(node, "returns", None)]
-  return [*filter(None, outside)], [*node.body]
+  return [*filter(None, outside)], list(node.body)
+
+
+def _find_root(node: ast.AST) -> ast.AST:
+  """Returns the root `a` of `a.b.c`."""
+  while type(node) is ast.Attribute:
+    node = node.value
+  return node
 
 
 def split(node: ast.AST) -> tuple[ast.AST, list[str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import functools
+import importlib.machinery
 import itertools
 import os
 import re
@@ -107,12 +108,14 @@ def find_missing_name(name: str, namespace: str) -> str | None:
   return None
 
 
-def _list_starts(name: str) -> Iterator[str]:
-  """Yields the starts of a dotted name, the shortest first.
+def cut(name: str) -> str:
+  """Returns the start of a dotted name that has more parts than any module."""
+  return ".".join(name.split(".", _MOST_PARTS)[:_MOST_PARTS])
 
-  Names of more than `_MOST_PARTS` parts are cut.
-  """
-  parts = name.split(".", _MOST_PARTS)[:_MOST_PARTS]
+
+def _list_starts(name: str) -> Iterator[str]:
+  """Yields the starts of a dotted name, which is cut; the shortest first."""
+  parts = cut(name).split(".")
   return itertools.accumulate(parts, lambda start, part: f"{start}.{part}")
 
 
@@ -133,6 +136,17 @@ def _read_module(namespace: str, module: str) -> frozenset[str]:
   return frozenset(alias or name for name, alias in found)
 
 
+@functools.lru_cache(None)
+def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
+  """Returns what `installation.find_spec` does, and looks there once."""
+  parent, _, last = module.rpartition(".")
+  if not parent:
+    return installation.find_spec(last)
+  spec = find_spec(parent)
+  folders = spec.submodule_search_locations if spec is not None else None
+  return installation.find_spec(last, folders) if folders is not None else None
+
+
 def may_have(module: str, name: str) -> bool:
   """Returns whether a module may have a name: its text has the word.
 
@@ -147,7 +161,9 @@ def may_have(module: str, name: str) -> bool:
     if not (spec.origin or "").endswith(".py"):
       return True
     text = _read(str(spec.origin))
-    has_word = name in text and re.search(rf"\b{re.escape(name)}\b", text)
+    # The pattern begins with the name, which Python looks for fast.
+    word = rf"{name}\b(?<!\w{name})"
+    has_word = name in text and re.search(word, text)
     if has_word or any(each in text for each in _MAKING_NAMES):
       return True
     stars = set(re.findall(r"\nfrom (\S+) import \*", text))
@@ -158,11 +174,12 @@ def may_have(module: str, name: str) -> bool:
 @functools.lru_cache(256)
 def _read(path: str) -> str:
   """Returns the text of a file, found from TensorFlow's folder, or ""."""
-  folder = installation.find_folder("tensorflow")
-  if folder is None:
+  spec = find_spec("tensorflow")
+  if spec is None or spec.origin is None:
     return ""
   try:
-    with open(os.path.join(folder, path), encoding="utf-8") as file:
+    path = os.path.join(os.path.dirname(spec.origin), path)
+    with open(path, encoding="utf-8") as file:
       return file.read()
   except OSError:
     return ""

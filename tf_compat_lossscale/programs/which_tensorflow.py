@@ -124,28 +124,27 @@ def decide_silent(files: Iterable[sources.SourceFile]) -> Decision:
 def find_signs(
   source: sources.SourceFile, guarded: bool = False
 ) -> Iterator[Sign]:
-  """Yields the names in a file that say TensorFlow 1 or 2.
+  """Yields the names in a file that say TensorFlow 1 or 2, each once.
 
   Those behind a question, such as `if hasattr(tf, "Session")`, work on both:
   with `guarded`, these alone are yielded, else the others.
   """
-  assigned = {use.name for use in source.uses if use.form == "store"}
-  uses = [
-    use
-    for use in (*source.uses, *_find_behind_tf(source))
-    if use.name.startswith(_TENSORFLOW)
-    and use.form not in ("store", "text")
-    and use.name not in assigned
-  ]
+  uses = _list_uses(source)
   methods = [x for x in source.unknown if x.attr in tensorflow_names.METHODS]
   asked = find_asked_lines(source) if uses or methods else set()
-  uses = [x for x in uses if (x.only_asks or x.line in asked) == guarded]
-  graph: dict[str, sources.Use] = {}
+  first: dict[str, sources.Use] = {}
   for use in uses:
-    for sign in _weigh(use.name):
-      written = use.written if "." in use.written else use.name
-      yield Sign(*sign, written, source.path, use.line)
-    if match := _NOT_EAGER.fullmatch(use.name):
+    if (use.only_asks or use.line in asked) == guarded:
+      first.setdefault(use.name, use)
+  graph: dict[str, sources.Use] = {}
+  seen = set[tuple[int, str]]()
+  for full, use in first.items():
+    for sign in _weigh(full):
+      if sign[::2] not in seen:
+        seen.add(sign[::2])
+        written = use.written if "." in use.written else full
+        yield Sign(*sign, written, source.path, use.line)
+    if match := _NOT_EAGER.fullmatch(full):
       graph.setdefault(match[1], use)
   for node in methods:
     if (node.lineno in asked) == guarded:
@@ -157,6 +156,19 @@ def find_signs(
     for name, use in graph.items():
       written = f"{use.written} without disable_v2_behavior()"
       yield Sign(1, 0, name, written, source.path, use.line)
+
+
+@functools.lru_cache(1)  # As below.
+def _list_uses(source: sources.SourceFile) -> list[sources.Use]:
+  """Returns the uses of TensorFlow's names that a file does not assign."""
+  assigned = {use.name for use in source.uses if use.form == "store"}
+  return [
+    use
+    for use in (*source.uses, *_find_behind_tf(source))
+    if use.name.startswith(_TENSORFLOW)
+    and use.form not in ("store", "text")
+    and use.name not in assigned
+  ]
 
 
 def _find_behind_tf(source: sources.SourceFile) -> Iterator[sources.Use]:
@@ -175,17 +187,20 @@ def _find_behind_tf(source: sources.SourceFile) -> Iterator[sources.Use]:
       yield sources.Use(".".join(["tensorflow", *names]), node, "expression")
 
 
-def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
-  """Yields the TensorFlow that a name says, its weight, and the part of it."""
+@functools.lru_cache(1 << 16)
+def _weigh(full: str) -> list[tuple[int, int, str]]:
+  """Returns what a name says: the TensorFlow, the weight, and its part."""
+  found = list[tuple[int, int, str]]()
   if full.startswith(f"{_V1}."):
-    return
+    return found
   name = full.removeprefix(_TENSORFLOW)
   if only_1 := tensorflow_names.find_name(name, 1):
-    yield 1, 4 if _GRAPH.fullmatch(only_1) else 1, only_1
+    found.append((1, 4 if _GRAPH.fullmatch(only_1) else 1, only_1))
   if only_2 := tensorflow_names.find_name(name, 2):
-    yield 2, 2, only_2
+    found.append((2, 2, only_2))
   elif match := _RATHER_2.match(name):
-    yield 2, 1, match[0]
+    found.append((2, 1, match[0]))
+  return found
 
 
 @functools.lru_cache(1)  # More would keep the syntax trees of other files.
@@ -198,19 +213,24 @@ def find_asked_lines(source: sources.SourceFile) -> set[int]:
   asking: set[ast.AST] = {
     use.node
     for use in source.uses
-    if _ASKS.fullmatch(use.name)
+    if _asks_release(use.name)
     or (use.only_asks and use.name.startswith(_TENSORFLOW))
   }
-  for word in source.list_nodes(ast.Name, ast.Attribute):
-    if _asks(getattr(word, "attr", getattr(word, "id", ""))):
-      asking.add(word)
+  asking.update([x for x in source.list_nodes(ast.Name) if _asks(x.id)])
+  asking.update([x for x in source.list_nodes(ast.Attribute) if _asks(x.attr)])
+  tests = source.list_nodes(ast.If, ast.IfExp, ast.BoolOp) if asking else []
   nodes: list[Any] = [
     node
-    for node in source.list_nodes(ast.If, ast.IfExp, ast.BoolOp)
-    if asking and not asking.isdisjoint(ast.walk(getattr(node, "test", node)))
+    for node in tests
+    if not asking.isdisjoint(ast.walk(getattr(node, "test", node)))
   ]
   nodes += [x for x in source.list_nodes(ast.Try) if _expects_other(source, x)]
   return {i for node in nodes for i in range(node.lineno, node.end_lineno + 1)}
+
+
+@functools.lru_cache(1 << 16)
+def _asks_release(name: str) -> bool:
+  return _ASKS.fullmatch(name) is not None
 
 
 @functools.lru_cache(1 << 14)

@@ -14,8 +14,6 @@ from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration.rewrites import start_calls
-from tf_compat_lossscale.programs import missing_names
-from tf_compat_lossscale.programs import sources
 
 _IMPORTS = ("import", "from", "star")
 
@@ -38,7 +36,7 @@ file that starts the program (LS203). `tf-lossscale run` needs no such call.
 def find_removed(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first use of each name that is put back."""
   start = next(iter(file.list_starts(1)), None)
-  for name, place in file.facts.restorable.items():
+  for name, place in file.restorable.items():
     if name in file.context.restored:
       verb = "makes it tf_keras" if name == "keras" else "restores it"
       message = f"tfl.install() {verb}; {start} has to call that"
@@ -105,7 +103,7 @@ def find_packages(
   """Returns path -> the packages of which the file has the first name."""
   needing: dict[str, dict[str, tuple[str, Any]]] = {}
   for file in read:
-    for name, place, command, _ in file.facts.packages:
+    for name, place, command, _ in file.packages:
       needing.setdefault(command, {}).setdefault(file.path, (name, place))
     needs, release = file.context.needs, file.context.release
     uses_keras_2 = needs is not None and needs.uses_keras_2
@@ -122,12 +120,9 @@ def find_packages(
   return found
 
 
-def find_restorable(
-  file: files.File,
-  absences: Sequence[tuple[sources.Use, missing_names.Absence]],
-) -> dict[str, tuple[int, int]]:
+def find_restorable(file: files.File) -> dict[str, tuple[int, int]]:
   """Returns the names in a file that `tfl.install()` puts back -> the first."""
-  found = [(each.name, use) for use, each in absences if each.is_restored]
+  found = [(x.name, use) for use, x in file.absences if x.is_restored]
   for use in file.source.uses:
     if use.name.partition(".")[0] == "keras" and use.form in _IMPORTS:
       found.append(("keras", use))
@@ -135,12 +130,9 @@ def find_restorable(
   return {name: file.find_span(first[name].node) for name, _ in found}
 
 
-def list_packages(
-  file: files.File,
-  absences: Sequence[tuple[sources.Use, missing_names.Absence]],
-) -> Iterator[contexts.Package]:
+def list_packages(file: files.File) -> Iterator[contexts.Package]:
   """Yields the missing packages that a file names, each time it does."""
-  for use, absence in absences:
+  for use, absence in file.absences:
     if absence.command:
       is_call = absence.name == "tensorboard" and use.form == "expression"
       name = use.written if is_call else absence.name

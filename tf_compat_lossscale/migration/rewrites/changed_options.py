@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import sources
 
@@ -39,7 +38,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
   if ".options()" not in file.document.text:
     return
-  bound = map(imports.find_bound_name, file.list_imports())
+  bound = map(files.find_bound_name, file.list_imports())
   tensorflow = next((x for x in bound if x and "." not in x), None)
   assignments = file.source.list_nodes(ast.Assign)
   targets = [target for node in assignments for target in node.targets]

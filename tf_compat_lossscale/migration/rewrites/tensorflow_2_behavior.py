@@ -41,40 +41,29 @@ _CALL = "disable_v2_behavior()"
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first import of TensorFlow, or the file's first statement."""
-  needs = file.context.needs
-  if needs and needs.disables and _CALL not in file.document.text:
-    found = file.facts.disabling
-    note = "" if found.opening else file.context.decision.reason
-    yield found._replace(note=note)
-
-
-def make_finding(file: files.File) -> findings.Finding:
-  """Returns the finding of a file that has to make the call, but for a note."""
-  for statement in file.statements:
-    bound = imports.find_bound_name(statement)
-    if bound is not None:
-      call = f"{bound}.{_CALL}"
-      lines = [call]
-      is_module_too = file.context.is_imported and file.main_lines
-      if is_module_too and imports.is_alone(file, statement):
-        # The program that imports this file may have turned eager mode on.
-        lines = ['if __name__ == "__main__":', f"  {call}"]
-      return file.make(
-        statement,
-        ast.unparse(statement),
-        f"{call} after it",
-        edits=imports.insert_after(file, statement, lines),
-      )
-    if not file.context.own_modules.isdisjoint(files.list_modules(statement)):
-      break  # A module of the program's own may build a graph.
-  taken = re.search(r"\btf\b", file.document.text) and not re.search(
-    r"import tensorflow(\.compat\.v1)? as tf\b", file.document.text
+  needs, text = file.context.needs, file.document.text
+  if not (needs and needs.disables) or _CALL in text:
+    return
+  if file.binding is not None:
+    statement, bound = file.binding
+    call = f"{bound}.{_CALL}"
+    lines = [call]
+    is_module_too = file.context.is_imported and file.main_lines
+    if is_module_too and imports.is_alone(file, statement):
+      # The program that imports this file may have turned eager mode on.
+      lines = ['if __name__ == "__main__":', f"  {call}"]
+    yield file.make(
+      statement,
+      ast.unparse(statement),
+      f"{call} after it",
+      note=file.context.decision.reason,
+      edits=imports.insert_after(file, statement, lines),
+    )
+    return
+  taken = re.search(r"\btf\b", text) and not re.search(
+    r"import tensorflow(\.compat\.v1)? as tf\b", text
   )
   name = "tensorflow_v1" if taken else "tf"
   lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
-  return file.make(
-    file.start,
-    "the start of the program",
-    "; ".join(lines),
-    opening=lines,
-  )
+  start, message = "the start of the program", "; ".join(lines)
+  yield file.make(file.start, start, message, opening=lines)

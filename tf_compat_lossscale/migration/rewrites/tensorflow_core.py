@@ -19,6 +19,8 @@ from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.programs import sources
 
+_WORDS = ("tensorflow_core", "_api.v1")  # All such names have one of them.
+
 
 @rules.rule(
   "LS207",
@@ -42,6 +44,8 @@ from tf_compat_lossscale.programs import sources
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports and names that go by a folder."""
+  if not any(word in file.document.text for word in _WORDS):
+    return
   for node in file.list_imports():
     if isinstance(node, ast.ImportFrom):
       module = node.module or ""
