@@ -22,6 +22,15 @@ def find_ports(count: int) -> list[int]:
     return [one.getsockname()[1] for one in sockets]
 
 
+def find_addresses(counts: dict[str, int]) -> dict[str, list[str]]:
+  """Returns such addresses for a number of processes of each job."""
+  ports = iter(find_ports(sum(counts.values())))
+  return {
+    job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
+    for job, count in counts.items()
+  }
+
+
 class Task:
   """A process of a cluster, such as `worker0`, with its output in files."""
 

@@ -57,26 +57,13 @@ def wait(cluster, task):
   ],
 )
 def test_program(tmp_path, program, jobs, done):
-  ports = iter(clusters.find_ports(sum(jobs.values())))
-  spec = {
-    job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
-    for job, count in jobs.items()
-  }
+  spec = clusters.find_addresses(jobs)
   with clusters.Cluster(tmp_path) as cluster:
-    tasks = [
-      start(
-        cluster,
-        f"{job}{index}",
-        _BLOCKS[program],
-        {
-          "TF_CONFIG": json.dumps(
-            {"cluster": spec, "task": {"type": job, "index": index}}
-          )
-        },
-      )
-      for job in jobs
-      for index in range(jobs[job])
-    ]
+    tasks = []
+    for job, index in [(name, i) for name in jobs for i in range(jobs[name])]:
+      task = {"cluster": spec, "task": {"type": job, "index": index}}
+      env = {"TF_CONFIG": json.dumps(task)}
+      tasks.append(start(cluster, f"{job}{index}", _BLOCKS[program], env))
     lines = [wait(cluster, task) for task in tasks[-2:]]
   assert all(line.startswith(done) for line in lines), lines
   assert len(set(lines)) == 1

@@ -24,15 +24,11 @@ def train(folder, counts, **given):
     **given: Keys of the program: the steps' number, and what is not usual.
   """
   folder.mkdir(exist_ok=True)
-  ports = iter(clusters.find_ports(sum(counts.values())))
-  jobs = {
-    job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
-    for job, count in counts.items()
-  }
   tasks = [(job, i) for job, count in counts.items() for i in range(count)]
   tasks += [("chief", 0)] if "ps" in counts else []
   given = {"seed": 1, "rate": 0.1, "own": False, "stop": None, **given}
-  given |= {"jobs": jobs, "folder": str(folder / "checkpoints")}
+  given |= {"jobs": clusters.find_addresses(counts)}
+  given |= {"folder": str(folder / "checkpoints")}
   given.setdefault("at_once", False)
   with clusters.Cluster(folder) as cluster:
     for job, i in tasks:

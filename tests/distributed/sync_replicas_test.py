@@ -53,9 +53,7 @@ def start_session(sync):
 
 def start(folder, **given):
   """Returns a cluster of a parameter server and two workers."""
-  ports = clusters.find_ports(3)
-  addresses = [f"127.0.0.1:{port}" for port in ports]
-  given["cluster"] = {"ps": addresses[:1], "worker": addresses[1:]}
+  given["cluster"] = clusters.find_addresses({"ps": 1, "worker": 2})
   cluster = clusters.Cluster(folder)
   for job, index in (("ps", 0), ("worker", 0), ("worker", 1)):
     arguments = json.dumps({**given, "job": job, "index": index})

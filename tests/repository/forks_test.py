@@ -70,8 +70,8 @@ _HANG = """if True:
 
 
 def test_a_hanging_program_is_killed_with_what_it_started():
-  with pytest.raises(AssertionError, match=r"Killed after 0\.5 s") as e:
-    processes.run_forked("-c", _HANG, timeout=0.5)
+  with pytest.raises(AssertionError, match=r"Killed after 5 s") as e:
+    processes.run_forked("-c", _HANG, timeout=5)
   assert_ends(int(str(e.value).split("seconds\n")[1].split()[0]))
 
 

@@ -1,24 +1,14 @@
-"""Uses tf.contrib's layers, data, hyperparameters, and private modules."""
+"""Uses tf.contrib's layers and data, and private modules."""
 
 import numpy as np
 import tensorflow as tf
 
 from tensorflow.contrib import slim
 from tensorflow.contrib.framework.python.ops.arg_scope import arg_scope
-from tensorflow.contrib.training import HParams
 from tensorflow.python.framework import ops
 from tensorflow.python.layers import base
 from tensorflow.python.ops import control_flow_ops
 from tensorflow.python.training import training_ops
-
-hparams = HParams(size=3, rates=[0.1, 0.2], name="first", train=True)
-hparams.parse("size=4,rates=[1,2.5],train=false")
-hparams.override_from_dict({"name": "second"})
-print(hparams.to_json(sort_keys=True), "size" in hparams, hparams.get("no", 7))
-try:
-    hparams.parse("size=two")
-except ValueError as error:
-    print("ValueError")
 
 layers = tf.contrib.layers
 images = tf.constant(np.sin(np.arange(2 * 6 * 6 * 4)).reshape(2, 6, 6, 4),

@@ -1,7 +1,5 @@
 """Trains with optimizers of tf.contrib.opt; prints weights and variables."""
 
-import tempfile
-
 import numpy as np
 import tensorflow as tf
 
@@ -32,23 +30,11 @@ def train(name, make, use_resource, rows=True):
             values = np.concatenate([v.ravel() for v in sess.run([w, e])])
             print(name, " ".join("%.4f" % v for v in values))
             print(" ", *sorted(v.op.name for v in tf.global_variables()))
-            if isinstance(optimizer, opt.MovingAverageOptimizer):
-                saver = optimizer.swapping_saver()
-                path = saver.save(sess, tempfile.mkdtemp() + "/model")
-                reader = tf.contrib.framework.load_checkpoint(path)
-                for key in ("w", "w/ExponentialMovingAverage"):
-                    print(" ", key, np.round(reader.get_tensor(key), 4))
 
 
-rmsprop = opt.extend_with_decoupled_weight_decay(tf.train.RMSPropOptimizer)
-train("AdamW", lambda w, e: opt.AdamWOptimizer(0.1, 0.1), True)
-train("RMSPropW",
-      lambda w, e: rmsprop(weight_decay=0.1, learning_rate=0.1), True)
 train("LazyAdam", lambda w, e: opt.LazyAdamOptimizer(0.1), False)
 train("LARS", lambda w, e: opt.LARSOptimizer(
     1.0, weight_decay=0.01, eeta=0.1, skip_list=["e"]), True)
-train("MovingAverage", lambda w, e: opt.MovingAverageOptimizer(
-    tf.train.MomentumOptimizer(0.1, 0.9), 0.5), True)
 
 
 def scaled(make):
