@@ -290,8 +290,8 @@ sys.exit(surface.main([]))
 """
 
 
-@pytest.mark.thorough
 def test_the_surface_tells_what_is_gone():
+  """Checks that no private name is gone but for those that the test adds."""
   done = processes.complete_forked("-c", _GONE, cwd=helpers.ROOT)
   lines = done.stdout.splitlines()
   assert done.returncode == 1 and len(lines) == 3, done
