@@ -346,7 +346,8 @@ class Trial:
     )
     losses = [re.findall(program.loss, text)[-1:] for text in (log, whole)]
     last, other = (f"{float(x[0]):.4g}" if x else "?" for x in losses)
-    return f"{converted}; loss {last}, in float32 {other}"
+    measure = next(iter(re.compile(program.loss).groupindex), "loss")
+    return f"{converted}; {measure} {last}, in float32 {other}"
 
   def read_state(self, work: str) -> str:
     """Returns the state in the checkpoint of a folder."""

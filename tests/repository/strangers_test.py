@@ -84,7 +84,7 @@ def program(clones, tmp_path, monkeypatch):
     prepare=write_data,
     environment={"WORDS": "{work}"},
     prints=r"logged: .*/(|migrated_|float32_)work data",
-    loss=r"loss ([\d.]+)",
+    loss=r"loss (?P<entropy>[\d.]+)",
     timeout=60,
   )
 
@@ -112,7 +112,7 @@ def test_a_program_in_all_stages(program, tmp_path, capsys):
     "resumes: step 10, scale 16384 (0 good)",
     "migrated: step 10, scale 8192 (3 good)",
     "float16: 11 of 12 products and convolutions, 9 casts; "
-    "loss 0.25, in float32 0.125",
+    "entropy 0.25, in float32 0.125",
   ]
   log = (tmp_path / "keep" / "tiny" / "migrated.log").read_text()
   assert "logged" in log and " run " not in log

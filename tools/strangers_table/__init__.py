@@ -15,6 +15,11 @@ import pathlib
 import pkgutil
 
 Command = tuple[str, ...]
+# A loss as Estimators, their hooks and most programs print it.
+LOSS = (
+  r"(?i)loss[\w:]*(?: for final step)?'?(?: ?=|:)? '?"
+  r"(-?\d+\.\d+(?:e[-+]\d+)?|nan|inf)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Program:
       by itself then, so that it moves.
     initial: The loss scale that the program begins with, if a scale that is
       another one after the start has moved already.
-    loss: A pattern of the loss in what the program prints; the last one counts.
+    loss: A pattern of the loss in what the program prints, such as LOSS; the
+      last one counts. The name of its group, if any, names another measure.
     float32: Why the program is not tried with the graph rewrite on the CPU.
     prints: A pattern that the start, the resumed run and the migrated program
       must print.

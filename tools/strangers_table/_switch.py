@@ -3,12 +3,15 @@
 
 from typing import Any
 
+from strangers_table import LOSS
+
 # Eight more good steps double a scale whose period is 2000.
 NEARLY_FULL = {r"(^|/)good_steps(_\d+)?$": 1995}
 # Of a program whose scale is left alone.
 ON: dict[str, Any] = {
   "environment": {"TF_ENABLE_AUTO_MIXED_PRECISION": "1"},
   "migrate": ("--nvidia-switch",),
+  "loss": LOSS,
 }
 SWITCH: dict[str, Any] = {
   **ON,

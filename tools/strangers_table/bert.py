@@ -5,6 +5,7 @@ import json
 import pathlib
 import random
 
+from strangers_table import LOSS
 from strangers_table import Program
 
 WORDS = [f"word{i}" for i in range(40)]
@@ -53,6 +54,7 @@ PROGRAM = Program(
   start=((*_FLAGS, "--num_train_epochs=1"),),
   resume=((*_FLAGS, "--num_train_epochs=2", "--do_eval=true"),),
   checkpoint="{work}/model",
+  loss=LOSS,
   prepare=prepare,
   environment={"TF_ENABLE_AUTO_MIXED_PRECISION": "1"},
   migrate=("--nvidia-switch",),

@@ -2,6 +2,7 @@
 """Coqui STT, which began as DeepSpeech."""
 
 from strangers_table import deepspeech
+from strangers_table import LOSS
 from strangers_table import Program
 
 _COMMAND = (
@@ -36,6 +37,7 @@ PROGRAM = Program(
   start=(_COMMAND,),
   checkpoint="{work}/model",
   prepare=deepspeech.prepare,
+  loss=LOSS,
   settings=deepspeech.PROGRAM.settings,
   remark="the decoder is left out; attrdict ends with "
   "Python 3.9, a module stands in",

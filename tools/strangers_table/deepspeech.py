@@ -6,6 +6,7 @@ import wave
 
 import numpy as np
 
+from strangers_table import LOSS
 from strangers_table import Program
 
 
@@ -55,6 +56,7 @@ PROGRAM = Program(
   start=(_FLAGS,),
   checkpoint="{work}/model",
   prepare=prepare,
+  loss=LOSS,
   settings={r"(^|/)good_steps$": 1995},
   remark="version 0.9.3; the decoder is left out; attrdict ends with "
   "Python 3.9, a module stands in",

@@ -3,6 +3,7 @@
 
 import pathlib
 
+from strangers_table import LOSS
 from strangers_table import Program
 
 # The project is a library. It turns float16 off without a GPU, and saves the
@@ -82,6 +83,7 @@ PROGRAM = Program(
   resume=(("train.py", "{work}", "210"),),
   checkpoint="{work}/model",
   prepare=prepare,
+  loss=LOSS,
   initial=2**15,
   bypass="warns rightly: the program passes on gradients of `tf.gradients`, so "
   "that its loss is never scaled",

@@ -3,6 +3,7 @@
 
 import pathlib
 
+from strangers_table import LOSS
 from strangers_table import Program
 
 # The project's setup.py files install parts of one package; its learner trains
@@ -87,6 +88,7 @@ PROGRAM = Program(
   resume=(("start.py", "{work}", "10", "resume"),),
   checkpoint="{work}/model",
   prepare=prepare,
+  loss=LOSS,
   prints=r"32768\.0\n(?s:.*)8192\.0\n",
   scale="the loss scale falls from 32768 to 8192; the program leaves it out "
   "of its checkpoints",

@@ -21,7 +21,6 @@ PROGRAM = Program(
   resume=((*_COMMAND, "--num_train_steps=20"),),
   checkpoint="{work}/model",
   needs={"six": "six"},
-  loss=r"loss = ([\d.]+), step",
   run=("--tf1",),
   **{**_switch.SWITCH, "migrate": ("--tf1", *_switch.SWITCH["migrate"])},
   remark=f"version 0.2.3, with {_switch.REMARK}; it sets no seed",

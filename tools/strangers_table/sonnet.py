@@ -8,6 +8,7 @@ import sys
 
 from strangers_table import _mnist
 from strangers_table import _switch
+from strangers_table import LOSS
 from strangers_table import Program
 
 
@@ -59,7 +60,7 @@ PROGRAMS = (
       ),
     ),
     checkpoint=None,
-    loss=r"loss: (\d+\.\d+)",
+    loss=LOSS,
     prints=r"Step: +21 of 21",
     scale="the program saves nothing",
     remark="version 1.36; noise in place of MNIST",

@@ -3,6 +3,7 @@
 
 import pathlib
 
+from strangers_table import LOSS
 from strangers_table import Program
 
 
@@ -54,6 +55,7 @@ PROGRAM = Program(
   resume=(_command(20),),
   checkpoint="{work}/model",
   prepare=prepare,
+  loss=LOSS,
   settings={r"(^|/)good_steps$": 1995},
   initial=2.0**15,
   unseeded=True,

@@ -44,7 +44,6 @@ PROGRAMS = (
     "3_NeuralNetworks/dynamic_rnn.py",
     checkpoint=None,
     prints=r"Testing Accuracy: [\d.]+",
-    loss=r"Minibatch Loss= ([\d.]+)",
     scale="the program saves nothing",
   ),
 )
