@@ -73,8 +73,8 @@ def _tell(session: Any, graphs: Any) -> None:
 
 
 def _tell_at_exit() -> None:
-  """Prints that nothing was counted, if no run was a step."""
-  if not _printed:
+  """Prints that no run was a step, unless the program failed."""
+  if not _printed and not hasattr(sys, "last_value"):
     options = tf.config.optimizer.get_experimental_options()
     state = "on" if options.get("auto_mixed_precision") else "off"
     _say(

@@ -460,7 +460,7 @@ PROGRAMS = (
     start=(_VAE,),
     checkpoint="{work}/model",
     prepare=_ratings,
-    needs={"pandas": "pandas", "scipy": "scipy"},
+    needs={"pandas": "pandas", "scipy": "scipy", "sklearn": "scikit-learn"},
     loss=_NDCG,
   ),
   _program(
