@@ -219,6 +219,29 @@ def test_examples(code, example, monkeypatch):
       "return tfl.LossScale\n",
     ),
     (
+      "import importlib\n"
+      "x = importlib.import_module('tensorflow.contrib.mixed_precision')\n",
+      "import importlib\n"
+      "x = importlib.import_module('tf_compat_lossscale.contrib')\n",
+    ),
+    (
+      "import tensorflow as tf\n"
+      "x = getattr(tf.train, 'experimental').LossScale\n",
+      "import tf_compat_lossscale as tfl\nimport tensorflow as tf\n"
+      "x = tfl.LossScale\n",
+    ),
+    (
+      "import tensorflow.compat.v1 as tf\n"
+      'has = hasattr(tf.mixed_precision, "FixedLossScale")\n',
+      "import tf_compat_lossscale as tfl\nimport tensorflow.compat.v1 as tf\n"
+      'has = hasattr(tfl, "FixedLossScale")\n',
+    ),
+    2
+    * (
+      "import tensorflow.compat.v1 as tf\n"
+      'has = hasattr(tf.mixed_precision, "experimental")\n',  # It stays.
+    ),
+    (
       "import tensorflow as tf\nx: 'tf.train' = "
       "(tf.train.\\\n  experimental.LossScale, tf.train.experimental)\n",
       "import tf_compat_lossscale as tfl\nimport tensorflow as tf\n"
@@ -363,27 +386,6 @@ def test_what_may_be_a_legacy_name_is_left_to_the_user(text, state):
   found = [f.state for f in report.findings if f.code == "LS103"]
   assert found == ([state] if state else [])
   assert not [f for f in report.changes if f.before != f.after]
-
-
-def test_a_module_that_is_imported_by_its_name_moves():
-  text = "import importlib\nx = importlib.import_module('tensorflow.{}')\n"
-  assert edited(text.format("contrib.mixed_precision")) == text.replace(
-    "tensorflow.{}", "tf_compat_lossscale.contrib"
-  )
-
-
-def test_a_question_keeps_its_module_if_its_name_stays():
-  start = "import tensorflow.compat.v1 as tf\n"
-  text = f'{start}has = hasattr(tf.mixed_precision, "experimental")\n'
-  assert edited(text) == text
-  asks = 'hasattr({}, "FixedLossScale")'
-  text = start + asks.format("tf.mixed_precision")
-  assert asks.format("tfl") in edited(text)
-
-
-def test_a_module_by_getattr_is_followed():
-  text = "import tensorflow as tf\nx = getattr(tf.train, 'experimental')"
-  assert "tfl.LossScale" in edited(f"{text}.LossScale\n")
 
 
 def test_imports_name_what_is_there():

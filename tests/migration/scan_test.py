@@ -142,14 +142,10 @@ def test_a_file_with_names_of_both_is_left_by_hand(tmp_path):
   assert (found.code, found.state) == ("LS201", findings.BY_HAND)
   one, two = "tf.Session, utils.py line 2", "tf.summary.flush, utils.py line 3"
   assert found.note == f"{one} is of 1, {two} of 2"
+  assert "LS201" in scanned(tmp_path)["main.py"]
+  assert "LS201" not in str(scanned(tmp_path, tensorflow=2))  # He overrules.
   assert migrated(tmp_path)["utils.py"] == both
   assert "compat.v1" in migrated(tmp_path, tensorflow=1)["utils.py"]
-
-
-def test_the_user_overrules(tmp_path):
-  write(tmp_path, old=_OLD_1)
-  assert "LS201" in scanned(tmp_path, tensorflow=1)["old.py"]
-  assert "LS201" not in scanned(tmp_path, tensorflow=2)["old.py"]
 
 
 def test_a_second_migrate_takes_no_other_tensorflow(tmp_path):
@@ -464,27 +460,20 @@ def test_a_library_that_was_migrated_alone_needs_the_calls(tmp_path):
   assert "disable_v2_behavior" in migrated(tmp_path)["main.py"]
 
 
-def test_tensorboard_is_a_package_of_its_own(tmp_path, monkeypatch):
+def test_a_missing_package_has_one_line(tmp_path, monkeypatch):
+  monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
   monkeypatch.setattr(
     missing_names, "is_missing", lambda name: name == "tensorboard"
   )
   callback = "tf.keras.callbacks.TensorBoard('logs')\n"
-  write(tmp_path, old=f"{_OLD}{callback}")
-  options = scanner.ScanOptions(target=_releases.NEWEST)
-  report = scanner.scan([str(tmp_path)], options)
-  (found,) = [f for f in report.findings if "tensorboard" in f.message]
-  assert found.name == "tf.keras.callbacks.TensorBoard"
-  assert found.message == f"pip install 'tensorboard=={_NEWEST}.*'"
-
-
-def test_a_missing_package_has_one_line(tmp_path, monkeypatch):
-  monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
-  write(tmp_path, a=f"{_KERAS}{_MAIN}", b=f"{_KERAS}{_MAIN}")
+  write(tmp_path, a=f"{_KERAS}{_MAIN}", b=f"{_KERAS}{callback}{_MAIN}")
   options = scanner.ScanOptions(target=_releases.NEWEST)
   report = scanner.scan([str(tmp_path)], options)
   found = [f for f in report.findings if f.code == "LS303"]
+  install = f"pip install '{{}}=={_NEWEST}.*'"
   assert [(f.name, f.message, f.note) for f in found] == [
-    ("Keras 2", f"pip install 'tf_keras=={_NEWEST}.*'", "for 1 more file, too")
+    ("Keras 2", install.format("tf_keras"), "for 1 more file, too"),
+    ("tf.keras.callbacks.TensorBoard", install.format("tensorboard"), ""),
   ]
 
 

@@ -34,7 +34,6 @@ STAYS = (
   *("examples", "python", "tools"),
 )
 _PLAIN = re.compile(rf"tensorflow($|\.(?!({'|'.join(STAYS)})\b))")
-_START_CALLS = re.compile("|".join(START_CALLS))
 _TENSORFLOW_MODULE = re.compile(rf"tensorflow(\.|$)|{PACKAGE}\.keras\b")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow(_core)?|keras)(\.|$)")
 # A name over several lines, in parentheses, may have comments in it.
@@ -146,7 +145,7 @@ class File:
     return any(
       tensorflow_names.find_name(name.removeprefix(f"{_V1}."), 1)
       for name in self.names
-      if name.startswith(f"{_V1}.") and not _START_CALLS.search(name)
+      if name.startswith(f"{_V1}.") and name.split(".")[-1] not in START_CALLS
     )
 
   @functools.cached_property
@@ -329,11 +328,11 @@ class File:
     functions do not count.
     """
     own, body = self.context.own_modules, self.tree.body
-    for each in self.statements:
-      for module in list_modules(each):
-        if module in own or _LOADS_TENSORFLOW.match(module):
-          place = each.lineno, each.col_offset
-          return next(i for i, s in enumerate(body) if place < _find_end(s))
+    for i, statement in enumerate(body):
+      for part in _list_statements([statement]):
+        for module in list_modules(part):
+          if module in own or _LOADS_TENSORFLOW.match(module):
+            return i
     return len(body)
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
@@ -401,10 +400,6 @@ def _list_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     for handler in getattr(statement, "handlers", ()):
       found += _list_statements(handler.body)
   return found
-
-
-def _find_end(node: ast.stmt) -> tuple[int, int]:
-  return node.end_lineno or 0, node.end_col_offset or 0
 
 
 def _list_lines(body: Sequence[ast.stmt]) -> set[int]:

@@ -282,9 +282,6 @@ def _find(
   if guess[::2] != decision[::2]:  # Without the reason.
     found = _run_rules(file, options, False)
   found = [*found, *_run_rules(file, options, True)]
-  found.sort(key=operator.attrgetter("code"))
-  found.sort(key=operator.attrgetter("line", "column"))
-  if found and found[0].cell:
-    found.sort(key=operator.attrgetter("cell"))
+  found.sort(key=lambda f: (f.cell or 0, f.line, f.column, f.code))
   file.leave()
   return found

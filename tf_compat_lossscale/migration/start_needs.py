@@ -92,7 +92,8 @@ def find_needs(
     for name, is_always in file.calls.items()
     if is_always or file is start
   }
-  is_1 = _means_1(read, start)
+  deciding = read if start is None or start.tensorflow is None else [start]
+  is_1 = any(file.tensorflow == 1 for file in deciding)
   asks = "asks" in facts or (start is None and "migrated" in facts)
   keras_2 = "keras 2" in facts or ("keras" in facts and (is_1 or asks))
   chosen = "chooses" in facts or "use_keras_2" in done
@@ -117,15 +118,6 @@ def find_needs(
   if is_1 and switches and "honor_environment" not in done:
     needs = needs._replace(switch=switches[0])
   return needs
-
-
-def _means_1(
-  read: Collection[files_lib.File], start: files_lib.File | None
-) -> bool:
-  """Returns whether a program means TensorFlow 1."""
-  if start is not None and start.tensorflow is not None:
-    return start.tensorflow == 1
-  return any(file.tensorflow == 1 for file in read)
 
 
 def _was_graph(

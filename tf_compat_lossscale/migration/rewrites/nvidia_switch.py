@@ -56,15 +56,15 @@ _CALL = "honor_environment()"
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name a variable, and the place of the call."""
   needs = file.context.needs
-  has_call = needs is not None and bool(needs.switch)
-  if not has_call and (not file.switches or file.tensorflow == 2):
+  switch = needs.switch if needs is not None else ""
+  if not switch and (not file.switches or file.tensorflow == 2):
     return
   found = [(span, name, _NOTE) for name, span in file.switches]
   call = f"{file.short}.{_CALL}"
   message, state = f"{call} after TensorFlow is imported", findings.MIGRATE
   edits: list[documents.Edit] = []
   opening: list[str] = []
-  if needs is not None and needs.switch:
+  if switch:
     place = _find_place(file)
     opening = [file.package_import]
     if place is None:
@@ -72,7 +72,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     else:
       edits = imports.insert_after(file, place, [call])
     if not found:
-      note = f"{needs.switch} turns NVIDIA's switch on"
+      note = f"{switch} turns NVIDIA's switch on"
       span = file.find_span(place) if place else file.start
       found = [(span, "the environment", note)]
   elif not file.context.starts:
