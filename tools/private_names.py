@@ -86,7 +86,6 @@ USES: dict[str, dict[str, str]] = {
     "_SEED_GENERATOR": "seeds the initializers of Keras 2",
     "_unconditional_loss": "marks the losses of a layer's weights",
   },
-  "programs.old_modules": {_BY_STRING: "what `py.` means in the tables"},
   "programs.tables": {_BY_STRING: "old modules; `surface.py` asks the targets"},
   "programs.tensorflow1": {
     _BY_STRING: "the wrapper that TensorFlow's modules have",

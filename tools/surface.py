@@ -61,10 +61,9 @@ def _list_needs() -> Iterator[tuple[str, str]]:
 def _rows(table: tables.Table) -> Iterator[tuple[str, str]]:
   """Yields the targets of a table and their old names."""
   for old, names in table.names.items():
-    for key, target in names.items():
-      if key != "*":
-        yield target, f"{old}.{key}"
-    yield from ((home, old) for home in tables.list_star_homes(names))
+    yield from ((target, f"{old}.{key}") for key, target in names.items())
+  for old, homes in table.stars.items():
+    yield from ((home, old) for home in homes)
   yield from ((target, old) for old, target in table.modules.items())
 
 

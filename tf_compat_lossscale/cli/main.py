@@ -42,7 +42,6 @@ _MEANT = {
   "--dry-run": "nothing but migrate --write edits files",
   "--json": "use --format=json",
 }
-_REPORTING = ("scan", "migrate", "inspect", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +83,7 @@ def _run_command(argv: Sequence[str]) -> int:
   name = arguments.command
   if others:
     meant = "the program's options go after it" if name == "run" else ""
-    if name in _REPORTING:
+    if name in ("scan", "migrate", "inspect", "doctor"):
       meant = _MEANT.get(others[0].partition("=")[0], "")
     reporting, another = subparsers.get(name, parser), parser
     if name and others[0] in words[: words.index(name)]:

@@ -78,18 +78,20 @@ def execute(arguments: argparse.Namespace) -> int:
   program = arguments.program
   if program in ([], ["-m"], ["-c"]):
     raise errors.Mistake("name a SCRIPT, -m MODULE, or -c CODE")
-  options = launch.RunOptions(
+  options = launch.Choice(
     arguments.tf, arguments.keras, arguments.keras_optimizers
   )
   try:
     if arguments.explain:
       print(launch.explain(program, options))
       return 0
+    if arguments.watch is not None:
+      os.environ[legacy_names.WATCH] = os.path.abspath(arguments.watch)
     if arguments.float16_on_cpu:
       os.environ[legacy_names.FLOAT16_ON_CPU] = "1"
       if (installation.find_release() or (0, 0)) >= (2, 21):
         # oneDNN's gradients of convolutions take 30 times as long in float16.
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    launch.run(program, options, arguments.quiet, arguments.watch)
+    launch.run(program, options, arguments.quiet)
   except launch.RunError as error:
     raise errors.Mistake(str(error)) from None

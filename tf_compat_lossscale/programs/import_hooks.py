@@ -32,11 +32,16 @@ class ImportWatcher:
 
   A subclass chooses the modules and the actions. It acts between `start` and
   `stop`.
+
+  Attributes:
+    pattern: What the names of the watched modules begin with.
   """
+
+  pattern: re.Pattern[str]
 
   def watches(self, name: str) -> bool:
     """Returns whether the module called `name` is watched."""
-    raise NotImplementedError
+    return self.pattern.match(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     """Acts after a watched module has loaded."""
@@ -56,6 +61,12 @@ class ImportWatcher:
   def stop(self) -> None:
     """Stops watching."""
     _finder.change(self, False)
+
+  def act_on_loaded(self) -> None:
+    """Acts on the watched modules that have loaded."""
+    for name, module in list(sys.modules.items()):
+      if isinstance(module, types.ModuleType) and self.watches(name):
+        self.after_load(name, module)
 
   def is_started(self) -> bool:
     """Returns whether this watcher watches now."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale import _releases
 from tf_compat_lossscale import _requirements
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
@@ -31,16 +32,6 @@ from tf_compat_lossscale.programs import tables
 _OURS = "tf_compat_lossscale"
 _KERAS_2 = f"{_OURS}.keras._keras2"
 
-# The packages whose modules may lack names, or modules below them.
-_WATCHED = re.compile(
-  rf"(tensorflow(_core)?|keras|{'|'.join(missing_names.COMPANIONS)})(\.|$)"
-)
-# The modules of TensorFlow's public namespaces that the table has.
-_PUBLIC = [
-  name
-  for name in tables.TABLE.names
-  if re.match(r"tensorflow(\.compat\.v[12].*)?$", name)
-]
 # Modules that become attributes of their parents if TensorFlow lacks them. Only
 # imports find the other modules of the table that TensorFlow lacks.
 _ATTRIBUTES = re.compile(
@@ -78,6 +69,11 @@ class _Installer(import_hooks.ImportWatcher):
   program imports them.
   """
 
+  # The packages whose modules may lack names, or modules below them.
+  pattern = re.compile(
+    rf"(tensorflow(_core)?|keras|{'|'.join(missing_names.COMPANIONS)})(\.|$)"
+  )
+
   def __init__(self) -> None:
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
@@ -88,9 +84,6 @@ class _Installer(import_hooks.ImportWatcher):
     self._lacks_estimator = release >= _releases.WITHOUT_ESTIMATOR
     keras_2 = sys.modules.get(_KERAS_2)
     self._compile_was_patched = keras_2 and keras_2.is_wrapped_in_compile()
-
-  def watches(self, name: str) -> bool:
-    return _WATCHED.match(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     with _lock:
@@ -118,34 +111,36 @@ class _Installer(import_hooks.ImportWatcher):
     self.start()
     self._keras.start_if_keras_2()
     self._standalone.start_if_keras_2()
-    for name, module in list(sys.modules.items()):
-      if self.watches(name):
-        self._fill(name, module)
-    for name in _PUBLIC:  # They are in `sys.modules` by other names.
-      namespace: Any = sys.modules["tensorflow"]
-      for part in name.split(".")[1:]:
-        namespace = getattr(namespace, part, None)
-      self._serve(name, namespace)
+    self.act_on_loaded()
 
   def _fill(self, module_name: str, module: types.ModuleType) -> None:
     """Sets the legacy names that belong in a module, and serves the others."""
-    if module is None or module_name == "tensorflow._api.v2":
+    if module_name == "tensorflow._api.v2":
       return
-    self._serve(module_name, module)
+    place = table.find_place(module_name)
+    public = module_name
+    if place is not None:  # TensorFlow has it by several names.
+      root = "tensorflow.compat.v1" if place.space == "v1" else "tensorflow"
+      public = f"{root}.{place.module}".rstrip(".")
+    self._serve(public, module)
     for change in old_methods.list_changes(module_name, module):
       self._log.set(*change)
-    place = table.find_place(module_name)
     if place is None:
       return
     package = module_name.partition(".")[0]
-    for name, home in table.NAMES_IN.get(place, {}).items():
-      value = old_modules.load_legacy(home, name, package)
-      self._set(place, module, name, value)
+    values = {
+      name: old_modules.load_legacy(home, name, package)
+      for name, home in table.NAMES_IN.get(place, {}).items()
+    }
     for last in table.MODULES_IN.get(place, ()):
       child = Place(place.space, f"{place.module}.{last}".lstrip("."))
       if _ATTRIBUTES.fullmatch(child.module) and last not in vars(module):
-        value = old_modules.make_legacy(child, package)
-        self._set(place, module, last, value)
+        values[last] = old_modules.make_legacy(child, package)
+    for name, value in values.items():
+      before = self._log.set(module, name, value)
+      self.states[place, name] = (
+        "added" if before is patching.ABSENT else "replaces TensorFlow's"
+      )
 
   def _serve(self, module_name: str, module: Any) -> None:
     """Gives a module a `__getattr__` for its names in the table, if any."""
@@ -170,14 +165,6 @@ class _Installer(import_hooks.ImportWatcher):
       raise AttributeError(message, name=name, obj=module)
 
     self._log.set(module, "__getattr__", find)
-
-  def _set(
-    self, place: Place, module: types.ModuleType, name: str, value: Any
-  ) -> None:
-    before = self._log.set(module, name, value)
-    self.states[place, name] = (
-      "added" if before is patching.ABSENT else "replaces TensorFlow's"
-    )
 
   def take_back(self) -> None:
     """Leaves every module as it was found, and `Model.compile` as well."""
@@ -222,7 +209,9 @@ def install(
     ValueError: `keras_optimizers` is something else.
   """
   global _installed
-  old_keras.check(keras_optimizers)
+  if keras_optimizers is not None:
+    kinds = (old_keras.LEGACY, old_keras.NEW)
+    arguments.check_word("keras_optimizers", keras_optimizers, kinds)
   _import_homes()
   with _lock:
     _installed = True

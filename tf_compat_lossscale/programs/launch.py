@@ -56,6 +56,7 @@ _METHODS_OF_KERAS_2 = (
   "get_unscaled_gradients",
   "predict_classes",
 )
+_TENSORFLOW = re.compile(r"tensorflow(\.|$)")
 # Keras, and what TensorFlow 2 implements by Keras.
 KERAS = re.compile(
   r"tensorflow\.(compat\.v[12]\.)?(python\.)?(keras|layers|nn\.rnn_cell)\b"
@@ -67,22 +68,11 @@ class RunError(Exception):
   """An error for a program that cannot be run; the message is one line."""
 
 
-class RunOptions(NamedTuple):
-  """What the user chose; None to decide by the program's sources.
-
-  Attributes:
-    tensorflow: 1 or 2.
-    keras: 2 or 3.
-    optimizers: "legacy" or "new": the optimizers of Keras 2.
-  """
-
-  tensorflow: int | None = None
-  keras: int | None = None
-  optimizers: str | None = None
-
-
 class Choice(NamedTuple):
   """The TensorFlow and the Keras that a program runs on.
+
+  Before `choose` has decided, None is what the user leaves to the program's
+  sources.
 
   Attributes:
     tensorflow: 1 or 2: the TensorFlow that `import tensorflow` gives.
@@ -93,15 +83,13 @@ class Choice(NamedTuple):
       because the user chose or the program does not use TensorFlow.
     keras_name: The name that asks for Keras 2, and where it is; "" if there is
       none.
-    uses_keras: Whether the program uses Keras, or modules built on Keras.
   """
 
-  tensorflow: int
+  tensorflow: int | None = None
   keras: int | None = None
   optimizers: str | None = None
   decision: which_tensorflow.Decision | None = None
   keras_name: str = ""
-  uses_keras: bool = False
 
   def __str__(self) -> str:
     keras = f" --keras{self.keras}" if self.keras else ""
@@ -116,10 +104,7 @@ class Choice(NamedTuple):
 
 
 def run(
-  program: Sequence[str],
-  options: RunOptions,
-  quiet: bool = False,
-  watch: str | None = None,
+  program: Sequence[str], options: Choice, quiet: bool = False
 ) -> NoReturn:
   """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
@@ -127,7 +112,6 @@ def run(
     program: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
     options: What the user chose.
     quiet: Whether to print no line about the choice.
-    watch: The folder for the scalars of the loss scales, or None.
 
   Raises:
     RunError: The program cannot be run as asked.
@@ -139,8 +123,6 @@ def run(
       "ignore: run without these options"
     )
   env = _decide_environment(program, options, quiet)
-  if watch is not None:
-    env[legacy_names.WATCH] = os.path.abspath(watch)
   # A `sitecustomize` may have printed something. Windows has programs without
   # these streams.
   for stream in filter(None, (sys.stdout, sys.stderr)):
@@ -157,7 +139,7 @@ def run(
   sys.exit(subprocess.call(command, env=env))
 
 
-def explain(program: Sequence[str], options: RunOptions) -> str:
+def explain(program: Sequence[str], options: Choice) -> str:
   """Returns what `run` would do with a program, and why; runs nothing.
 
   The arguments and the error are those of `run`. A program that cannot be read
@@ -166,7 +148,7 @@ def explain(program: Sequence[str], options: RunOptions) -> str:
   _check(program)
   read = program_files.read_program(program)
   if not read.levels:
-    raise RunError(read.error)
+    raise RunError(read.errors[-1])
   choice = choose(read, options)
   lines = [f"{' '.join(program)}: run with {choice}"]
   lines += _explain_choice(choice)
@@ -201,7 +183,7 @@ def decide_in_process() -> None:
     if program[0].startswith("-m"):
       program = ["-m", *filter(None, [program[0][2:]]), *program[1:]]
     quiet = os.environ.get(legacy_names.QUIET) == "1"
-    os.environ.update(_decide_environment(program, RunOptions(), quiet))
+    os.environ.update(_decide_environment(program, Choice(), quiet))
 
 
 def say_undecided() -> None:
@@ -215,7 +197,7 @@ def say_undecided() -> None:
 
 
 def _decide_environment(
-  program: Sequence[str], options: RunOptions, quiet: bool
+  program: Sequence[str], options: Choice, quiet: bool
 ) -> dict[str, str]:
   """Returns the environment for a program; says what was decided.
 
@@ -228,7 +210,7 @@ def _decide_environment(
   try:
     env = make_environment(choice)
   except ImportError as error:
-    if any(options[1:]) or choice.uses_keras:
+    if any(options[1:]) or read.uses(KERAS):
       raise RunError(str(error)) from None
     choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
@@ -281,7 +263,7 @@ def _find_interpreter_flags(command: Sequence[str]) -> list[str]:
   return flags
 
 
-def choose(program: program_files.Program, options: RunOptions) -> Choice:
+def choose(program: program_files.Program, options: Choice) -> Choice:
   """Chooses a program's TensorFlow and Keras.
 
   Returns:
@@ -293,7 +275,7 @@ def choose(program: program_files.Program, options: RunOptions) -> Choice:
   Raises:
     RunError: Legacy optimizers are asked for with Keras 3.
   """
-  tensorflow, keras, optimizers = options
+  tensorflow, keras, optimizers, *_ = options
   wants_legacy = optimizers == old_keras.LEGACY
   if wants_legacy and keras == 3:
     raise RunError(
@@ -301,11 +283,8 @@ def choose(program: program_files.Program, options: RunOptions) -> Choice:
       "optimizers: use --keras2 instead of --keras3"
     )
   read = program.list_sources()
-  names = [use.name for source in read for use in source.uses]
   decision = None
-  if tensorflow is None and any(
-    f"{name}.".startswith("tensorflow.") for name in names
-  ):
+  if tensorflow is None and program.uses(_TENSORFLOW):
     decisions = map(which_tensorflow.decide, program.levels)
     decision = next(
       (each for each in decisions if each.signs), None
@@ -318,10 +297,7 @@ def choose(program: program_files.Program, options: RunOptions) -> Choice:
     keras = 2
   if optimizers is None and keras == 2:
     optimizers = old_keras.LEGACY
-  uses_keras = any(map(KERAS.match, names))
-  return Choice(
-    tensorflow or 2, keras, optimizers, decision, asking, uses_keras
-  )
+  return Choice(tensorflow or 2, keras, optimizers, decision, asking)
 
 
 def find_signs_of_keras_2(source: sources.SourceFile) -> Iterator[str]:
@@ -369,7 +345,7 @@ def _explain_choice(choice: Choice) -> Iterator[str]:
 
 
 def _explain_missing(
-  read: Sequence[sources.SourceFile], tensorflow: int
+  read: Sequence[sources.SourceFile], tensorflow: int | None
 ) -> Iterator[str]:
   """Yields what a program uses and this installation lacks, in lines."""
   release = installation.find_release()

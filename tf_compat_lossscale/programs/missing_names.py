@@ -8,7 +8,6 @@ is not imported: its files tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import functools
 import importlib.util
 import re
@@ -36,134 +35,106 @@ COMPANIONS = {
   "tf_keras": " (tf.keras is Keras 3 since TensorFlow 2.16)",
   "tf_slim": "",
 }
-# Module -> what to do.
-_GONE = {
-  **dict.fromkeys(
-    ("hccl", "npu_bridge", "npu_device"),
-    "it exists for Ascend's NPUs alone, and its managers and optimizers of "
-    "loss scales are those of tf.contrib.mixed_precision",
-  ),
-  "tensorflow.tools.graph_transforms": (
-    "TensorFlow 2 has no Graph Transform Tool: use tf.lite or "
-    "tf.compat.v1.graph_util to change a GraphDef"
-  ),
-  "tensorflow.examples": (
-    "its tutorials, and MNIST, were removed in TensorFlow 2.0: "
-    "tf.keras.datasets.mnist.load_data() has that data"
-  ),
-}
+
+
+def _read_hints(text: str) -> dict[str, str]:
+  """Reads lines `NAMES: HINT`; four spaces continue a line."""
+  hints: dict[str, str] = {}
+  for line in re.sub(r"\n {4}", " ", text).strip().splitlines():
+    names, _, hint = line.partition(": ")
+    hints.update(dict.fromkeys(names.split(), hint))
+  return hints
+
+
+# Modules: what to do.
+_GONE = _read_hints("""
+  hccl npu_bridge npu_device: it exists for Ascend's NPUs alone, and its
+    managers and optimizers of loss scales are those of
+    tf.contrib.mixed_precision
+  tensorflow.tools.graph_transforms: TensorFlow 2 has no Graph Transform Tool:
+    use tf.lite or tf.compat.v1.graph_util to change a GraphDef
+  tensorflow.examples: its tutorials, and MNIST, were removed in TensorFlow 2.0:
+    tf.keras.datasets.mnist.load_data() has that data
+""")
 _ESTIMATOR = "tensorflow_estimator"
 _CALLBACK = re.compile(r"(tensorflow\.)?(\w+\.)*callbacks\.TensorBoard")
 # Module of `tf.contrib` -> the package that serves it.
 _CONTRIB_PACKAGES = {
-  "layers": "tf_slim",
-  "losses": "tf_slim",
-  "slim": "tf_slim",
+  **dict.fromkeys(("layers", "losses", "slim"), "tf_slim"),
   "tensorboard": "tensorboard",
 }
-
-# Modules of `tf.contrib` -> what has their names.
-_ELSEWHERE = {
-  "bayesflow": "tensorflow_probability",
-  "boosted_trees tensor_forest": "the package ydf, outside of the session",
-  "cloud ffmpeg hadoop ignite kafka kinesis": (
-    "a Python package to read the data, in tf.data.Dataset.from_generator"
-  ),
-  "constrained_optimization": (
-    "create_lagrangian_loss of tensorflow_constrained_optimization"
-  ),
-  "factorization": "tf.compat.v1.estimator.experimental.KMeans",
-  "gan": "tensorflow_gan, with setuptools<81",
-  "linear_optimizer optimizer_v2": "an optimizer of tf.compat.v1.train",
-  "kfac": "the package kfac",
-  "saved_model session_bundle": "tf.compat.v1.saved_model",
-  "tensorboard": "the package tensorboard",
-}
-# Module of `tf.contrib`, or a name in it -> what to do.
-HINTS = {
-  **{
-    module: f"Use {other}."
-    for modules, other in _ELSEWHERE.items()
-    for module in modules.split()
-  },
-  "cudnn_rnn": (
-    "Use tf.contrib.cudnn_rnn.CudnnCompatibleLSTMCell, or on a GPU "
-    "tf.compat.v1.keras.layers.CuDNNLSTM and CuDNNGRU, which are of Keras 2."
-  ),
-  "distributions": "Use tensorflow_probability.distributions.",
-  "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
-  "eager.Network": "Use tf.keras.Model.",
-  "eager.Sequential": "Use tf.keras.Sequential.",
-  "autograph.set_loop_options": (
-    "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
-  ),
-  "crf.crf_multitag_sequence_score": (
-    "Call tf.contrib.crf.crf_log_norm, with -inf as input of the other tags."
-  ),
-  "data.assert_element_shape": "Use tf.ensure_shape in the dataset's map.",
-  "data.reduce_dataset": "Use the dataset's method reduce.",
-  "data.sliding_window_batch": "Use the dataset's window and flat_map.",
-  "estimator": "Use tf.estimator.",
-  "integrate": (
-    "Use tensorflow_probability.math.ode, with resource variables."
-  ),
-  "lite": "Use tf.lite.",
-  "mixed_precision": "Use tf_compat_lossscale.contrib.",
-  "legacy_seq2seq": "Use tf.contrib.seq2seq, which is here.",
-  "model_pruning": (
-    "Multiply each weight by a mask, a variable that is not trained."
-  ),
-  "feature_column": "Use tf.feature_column.",
-  "framework.assert_scalar_int": "Use tf.debugging.assert_scalar.",
-  "framework.get_graph_from_inputs": "Use the attribute graph of a tensor.",
-  "framework.py_func": "Use tf.compat.v1.py_func of flat lists of tensors.",
-  "framework.reduce_sum_n": "Use tf.add_n of tf.reduce_sum.",
-  "framework.zero_initializer": "Use tf.compat.v1.assign.",
-  "image": (
-    "Use tf.image, tf.raw_ops.ImageProjectiveTransformV3, or SciPy in "
-    "tf.compat.v1.py_func."
-  ),
-  "image.random_hsv_in_yiq": (
-    "Use tf.image.random_hue, random_saturation and random_brightness."
-  ),
-  "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
-  "layers.bow_encoder": "Use tf.nn.safe_embedding_lookup_sparse.",
-  "layers.embedding_lookup_unique": "Use tf.nn.embedding_lookup.",
-  "learn": "Use tf.estimator.",
-  "learn.Head": "Use tf.estimator.Head, whose methods differ.",
-  "learn.VocabularyProcessor": "Use tf.keras.preprocessing.text.Tokenizer.",
-  "learn.datasets": "Use tf.keras.datasets.",
-  "nn": "Use tf.nn, whose losses take labels and logits by name.",
-  "nn.alpha_dropout": "Use tf.keras.layers.AlphaDropout with training=True.",
-  "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
-  "opt": "Use an optimizer of tf.compat.v1.train.",
-  "opt.MomentumWOptimizer": (
-    "Use tf.contrib.opt.extend_with_decoupled_weight_decay("
-    'tf.train.MomentumOptimizer) with name="MomentumW".'
-  ),
-  "opt.MultitaskOptimizerWrapper": (
-    "Call apply_gradients in a tf.cond that asks whether a gradient is not 0."
-  ),
-  "opt.VariableClippingOptimizer": (
-    "After each step, assign tf.clip_by_norm of the variable to it."
-  ),
-  "predictor": "Use tf.compat.v1.saved_model.load in a session.",
-  "quantize": (
-    "Its rewriter of graphs is gone. Train without it, and quantize the "
-    "trained model by tf.lite.TFLiteConverter."
-  ),
-  "recurrent": (
-    "Use tf.compat.v1.nn.dynamic_rnn and bidirectional_dynamic_rnn, and "
-    "compare losses: their numbers may differ."
-  ),
-  "seq2seq": (
-    "Write a subclass of tf.contrib.seq2seq.AttentionMechanism or Helper."
-  ),
-  "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
-  "text": "Write it in NumPy, in tf.compat.v1.py_func.",
-  "tpu": "Use tf.compat.v2.distribute.TPUStrategy.",
-  "training": "Use tf.data to read, and tf.compat.v1.train to train.",
-}
+# Modules of `tf.contrib`, or names in them: what to do.
+HINTS = _read_hints("""
+  autograph.set_loop_options: Use tf.autograph.experimental.set_loop_options,
+    which has no back_prop.
+  bayesflow: Use tensorflow_probability.
+  boosted_trees tensor_forest: Use the package ydf, outside of the session.
+  cloud ffmpeg hadoop ignite kafka kinesis: Use a Python package to read the
+    data, in tf.data.Dataset.from_generator.
+  constrained_optimization: Use create_lagrangian_loss of
+    tensorflow_constrained_optimization.
+  crf.crf_multitag_sequence_score: Call tf.contrib.crf.crf_log_norm, with -inf
+    as input of the other tags.
+  cudnn_rnn: Use tf.contrib.cudnn_rnn.CudnnCompatibleLSTMCell, or on a GPU
+    tf.compat.v1.keras.layers.CuDNNLSTM and CuDNNGRU, which are of Keras 2.
+  data.assert_element_shape: Use tf.ensure_shape in the dataset's map.
+  data.reduce_dataset: Use the dataset's method reduce.
+  data.sliding_window_batch: Use the dataset's window and flat_map.
+  distributions: Use tensorflow_probability.distributions.
+  eager: Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.
+  eager.Network: Use tf.keras.Model.
+  eager.Sequential: Use tf.keras.Sequential.
+  estimator learn: Use tf.estimator.
+  factorization: Use tf.compat.v1.estimator.experimental.KMeans.
+  feature_column: Use tf.feature_column.
+  framework.assert_scalar_int: Use tf.debugging.assert_scalar.
+  framework.get_graph_from_inputs: Use the attribute graph of a tensor.
+  framework.py_func: Use tf.compat.v1.py_func of flat lists of tensors.
+  framework.reduce_sum_n: Use tf.add_n of tf.reduce_sum.
+  framework.zero_initializer: Use tf.compat.v1.assign.
+  gan: Use tensorflow_gan, with setuptools<81.
+  image: Use tf.image, tf.raw_ops.ImageProjectiveTransformV3, or SciPy in
+    tf.compat.v1.py_func.
+  image.random_hsv_in_yiq: Use tf.image.random_hue, random_saturation and
+    random_brightness.
+  integrate: Use tensorflow_probability.math.ode, with resource variables.
+  kfac: Use the package kfac.
+  layers: Use tf.feature_column for columns, and tf_slim for layers.
+  layers.bow_encoder: Use tf.nn.safe_embedding_lookup_sparse.
+  layers.embedding_lookup_unique: Use tf.nn.embedding_lookup.
+  learn.Head: Use tf.estimator.Head, whose methods differ.
+  learn.VocabularyProcessor: Use tf.keras.preprocessing.text.Tokenizer.
+  learn.datasets: Use tf.keras.datasets.
+  legacy_seq2seq: Use tf.contrib.seq2seq, which is here.
+  linear_optimizer optimizer_v2 opt: Use an optimizer of tf.compat.v1.train.
+  lite: Use tf.lite.
+  mixed_precision: Use tf_compat_lossscale.contrib.
+  model_pruning: Multiply each weight by a mask, a variable that is not
+    trained.
+  nn: Use tf.nn, whose losses take labels and logits by name.
+  nn.alpha_dropout: Use tf.keras.layers.AlphaDropout with training=True.
+  nn.scaled_softplus: Write alpha * tf.nn.softplus(x / alpha).
+  opt.MomentumWOptimizer: Use
+    tf.contrib.opt.extend_with_decoupled_weight_decay(tf.train.MomentumOptimizer)
+    with name="MomentumW".
+  opt.MultitaskOptimizerWrapper: Call apply_gradients in a tf.cond that asks
+    whether a gradient is not 0.
+  opt.VariableClippingOptimizer: After each step, assign tf.clip_by_norm of
+    the variable to it.
+  predictor: Use tf.compat.v1.saved_model.load in a session.
+  quantize: Its rewriter of graphs is gone. Train without it, and quantize the
+    trained model by tf.lite.TFLiteConverter.
+  recurrent: Use tf.compat.v1.nn.dynamic_rnn and bidirectional_dynamic_rnn,
+    and compare losses: their numbers may differ.
+  rnn: Use a cell of tf.compat.v1.nn.rnn_cell.
+  saved_model session_bundle: Use tf.compat.v1.saved_model.
+  seq2seq: Write a subclass of tf.contrib.seq2seq.AttentionMechanism or
+    Helper.
+  tensorboard: Use the package tensorboard.
+  text: Write it in NumPy, in tf.compat.v1.py_func.
+  tpu: Use tf.compat.v2.distribute.TPUStrategy.
+  training: Use tf.data to read, and tf.compat.v1.train to train.
+""")
 
 _ROOT, _PRIVATE = "tensorflow.", "tensorflow.python"
 _CONTRIB = f"{tables.CONTRIB}."
@@ -277,6 +248,7 @@ def is_missing(package: str) -> bool:
   return package in COMPANIONS and installation.find_folder(package) is None
 
 
+@functools.lru_cache(None)
 def find(
   name: str, tensorflow: int | None, release: tuple[int, int] | None
 ) -> Absence | None:
@@ -292,14 +264,6 @@ def find(
   if is_missing(package):
     command = installation.make_command(package, release)
     return Absence(package, command=command)
-  return _find(name, tensorflow, release)
-
-
-@functools.lru_cache(None)
-def _find(
-  name: str, tensorflow: int | None, release: tuple[int, int] | None
-) -> Absence | None:
-  """Does what `find` does, for a name whose package is installed."""
   gone = _find_gone(name)
   if gone:
     return Absence(gone, hint=explain(gone) or "")
@@ -341,12 +305,12 @@ def _find_in_contrib(path: str) -> Absence:
   command = find_install_command(top)
   if command:
     return Absence(shown, True, "", command)
-  names = tables.TABLE.names.get(_CONTRIB + top, {})
-  packages = [x.partition(".")[0] for x in tables.list_star_homes(names)]
+  homes = tables.TABLE.stars.get(_CONTRIB + top, [])
+  packages = [home.partition(".")[0] for home in homes]
   start = top
   for part in ("", *parts):
     start = f"{start}.{part}".rstrip(".")
-    if (part and _has(names, part)) or (
+    if (part and _has(_CONTRIB + top, part)) or (
       tables.TABLE.find_module(_CONTRIB + start)
     ):
       return Absence(shown, True)
@@ -359,14 +323,14 @@ def _find_in_contrib(path: str) -> Absence:
   return Absence(shown, True)
 
 
-def _has(names: Mapping[str, str], name: str) -> bool:
-  """Returns whether a module that the table gives some names may have one."""
-  return name in names or any(
-    _has(tables.TABLE.names[home], name)
-    if home in tables.TABLE.names
-    else tensorflow_names.may_have(home, name)
-    for home in tables.list_star_homes(names)
-  )
+def _has(module: str, name: str) -> bool:
+  """Returns whether a module, perhaps one of the table, may have a name."""
+  if module not in tables.TABLE.names:
+    full = re.sub(r"^\w+", lambda x: tables.SHORT.get(x[0], x[0]), module)
+    return tensorflow_names.may_have(full, name)
+  homes = tables.TABLE.stars[module]
+  is_listed = name in tables.TABLE.names[module]
+  return is_listed or any(_has(home, name) for home in homes)
 
 
 def _find_private(name: str) -> Absence | None:

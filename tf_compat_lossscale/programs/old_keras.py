@@ -15,7 +15,6 @@ came with the new classes, such as `AdamW`, stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
@@ -29,18 +28,13 @@ from tf_compat_lossscale._core import installation
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import tables
 
 LEGACY, NEW = "legacy", "new"
 
-# Keras exports its optimizers from several modules.
-_OPTIMIZERS = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers")
-
 _ROOT = tables.PRIVATE_KERAS
-_STANDALONE = re.compile(r"(tf_)?keras(\.|$)")
 _PRIVATE = re.compile(rf"{re.escape(_ROOT)}(\.|$)")
 # Up to TensorFlow 1.8 all modules were below `_impl.keras`, and up to 2.3 those
 # of mixed precision below `experimental`.
@@ -54,6 +48,8 @@ _ON_THE_COPY = ("convolutional", "core", "pooling")
 class StandaloneKeras(import_hooks.ImportWatcher):
   """A watcher that gives imports of keras the modules of Keras 2."""
 
+  pattern = re.compile(r"(tf_)?keras(\.|$)")
+
   def __init__(self, log: patching.UndoLog) -> None:
     self._log = log
 
@@ -64,9 +60,6 @@ class StandaloneKeras(import_hooks.ImportWatcher):
     if which_keras.means_keras_3() or (_is_apart() and is_other):
       return
     self.start()
-
-  def watches(self, name: str) -> bool:
-    return _STANDALONE.match(name) is not None
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     if not _is_apart() or name.startswith("tf_"):
@@ -133,9 +126,8 @@ class PrivateKeras(import_hooks.ImportWatcher):
     if name in self._modules:
       return self._modules[name]
     old, new = _find_names(name)
-    names = dict(tables.KERAS.names.get(old, {}))
-    stars = tables.list_star_homes(names)
-    names.pop("*", "")
+    names = tables.KERAS.names.get(old, {})
+    stars = tables.KERAS.stars.get(old, [])
     new_homes = (new, *map(old_modules.expand, stars))
 
     def load(member: str) -> Any:
@@ -212,42 +204,25 @@ def _find_public(old: str) -> Any:
   return public
 
 
-def check(choice: str | None) -> None:
-  """Checks a choice of optimizers.
-
-  Raises:
-    ValueError: It is neither "legacy" nor "new" nor None.
-  """
-  if choice not in (LEGACY, NEW, None):
-    raise ValueError(
-      f"keras_optimizers must be {LEGACY!r} (the classes of TensorFlow 2.0 to "
-      f"2.10) or {NEW!r} (today's classes), but got "
-      f"{wrong_values.show(choice, (LEGACY, NEW))}."
-    )
-
-
 class LegacyOptimizers(import_hooks.ImportWatcher):
   """Sets the legacy classes in Keras 2's modules, loaded or loaded later."""
+
+  # Keras exports its optimizers from several modules.
+  pattern = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers$")
 
   def __init__(self) -> None:
     self._log = patching.UndoLog()
 
   def put_in_place(self) -> None:
     """Sets the classes in all modules, from now on."""
-    if self.is_started():
-      return
-    self.start()
-    for name, module in list(sys.modules.items()):
-      if self.watches(name) and isinstance(module, types.ModuleType):
-        self.after_load(name, module)
+    if not self.is_started():
+      self.start()
+      self.act_on_loaded()
 
   def take_back(self) -> None:
     """Leaves every module as it was found."""
     self.stop()
     self._log.undo()
-
-  def watches(self, name: str) -> bool:
-    return _OPTIMIZERS.fullmatch(name) is not None
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     names = vars(module)
@@ -262,16 +237,6 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
       find = names[each]
       # A module that has just loaded may have copied a function of ours.
       if not self._log.has_set(find):
-        find = _find_legacy(find)
+        legacy_find = functools.partial(find, use_legacy_optimizer=True)
+        find = functools.update_wrapper(legacy_find, find)
       self._log.set(module, each, find)
-
-
-def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes `get` or `deserialize` find the legacy class for a name."""
-
-  @functools.wraps(function)
-  def find(*args: Any, **kwargs: Any) -> Any:
-    kwargs.setdefault("use_legacy_optimizer", True)
-    return function(*args, **kwargs)
-
-  return find

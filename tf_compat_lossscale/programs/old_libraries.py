@@ -9,12 +9,12 @@ and no NumPy that has them runs today's TensorFlow.
 from __future__ import annotations
 
 import _collections_abc  # What Python itself loads at start.
+import collections
 import functools
 import importlib
 import re
 import types
 from typing import Any
-from typing import NamedTuple
 
 # The abstract classes that `collections` had beside `collections.abc`.
 ABSTRACT = frozenset(_collections_abc.__all__) - {"Buffer"}
@@ -59,20 +59,15 @@ NUMPY_REPLACED = {
 }
 
 
-class ArgSpec(NamedTuple):
-  """The parameters of a function, as `inspect.getargspec` returned them."""
-
-  args: list[str]
-  varargs: str | None
-  keywords: str | None
-  defaults: tuple[Any, ...] | None
+# The parameters of a function, as `inspect.getargspec` returned them.
+ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
 
 
-def add_to_collections(collections: types.ModuleType) -> None:
+def add_to_collections(module: types.ModuleType) -> None:
   """Sets the abstract classes that `collections` lacks."""
   for name in ABSTRACT:
-    if name not in vars(collections):
-      setattr(collections, name, getattr(_collections_abc, name))
+    if name not in vars(module):
+      setattr(module, name, getattr(_collections_abc, name))
 
 
 def add_to_inspect(inspect: types.ModuleType) -> None:

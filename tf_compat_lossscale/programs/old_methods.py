@@ -81,7 +81,15 @@ def list_changes(name: str, module: Any) -> Iterator[_Change]:
   elif match[1] == "engine.sequential":
     if not hasattr(module.Sequential, "predict_classes"):
       yield module.Sequential, "predict_classes", _predict_classes
-      yield module.Sequential, "predict_proba", _predict_proba
+      yield (
+        module.Sequential,
+        "predict_proba",
+        (
+          lambda self, x, batch_size=32, verbose=0: self.predict(
+            x, batch_size, verbose
+          )
+        ),
+      )
   elif not hasattr(module.Policy, "should_cast_variables"):
     casts = property(lambda self: self.variable_dtype != self.compute_dtype)
     yield module.Policy, "should_cast_variables", casts
@@ -187,12 +195,6 @@ def _predict_classes(
   if found.shape[-1] > 1:
     return found.argmax(axis=-1)
   return (found > 0.5).astype("int32")
-
-
-def _predict_proba(
-  self: Any, x: Any, batch_size: int = 32, verbose: int = 0
-) -> Any:
-  return self.predict(x, batch_size=batch_size, verbose=verbose)
 
 
 def multi_gpu_model(*args: Any, **kwargs: Any) -> NoReturn:

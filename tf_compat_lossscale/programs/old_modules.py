@@ -21,14 +21,11 @@ from tf_compat_lossscale._core.legacy_names import Place
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import tables
 
-_SHORT = {
-  "est": "tensorflow_estimator.python.estimator",
-  "ours": "tf_compat_lossscale._core.tf",
-  "py": "tensorflow.python",
-  "tf": "tensorflow.compat.v1",
-}
 # Modules of `tensorflow.compat.v1` that exist on Keras 2 alone.
 _ON_KERAS_2 = ("tf.layers.", "tf.nn.rnn_cell.", "tf.keras.")
+
+# Modules of Python from which others import names for type hints.
+_FOR_TYPES = ("__future__", "collections.abc", "typing")
 
 
 class LazyModule(types.ModuleType):
@@ -66,7 +63,7 @@ def expand(target: str) -> str:
   first, dot, rest = target.partition(".")
   if first == "keras2":
     return f"{which_keras.find_private_keras_2()}{dot}{rest}"
-  return f"{_SHORT.get(first, first)}{dot}{rest}"
+  return f"{tables.SHORT.get(first, first)}{dot}{rest}"
 
 
 def load(target: str) -> Any:
@@ -85,7 +82,7 @@ def load(target: str) -> Any:
       raise TargetError(reason, name="tensorflow_estimator")
   full = expand(target)
   is_public = target.startswith("tf.")
-  done = _SHORT["tf"] if is_public else full.partition(".")[0]
+  done = tables.SHORT["tf"] if is_public else full.partition(".")[0]
   try:
     value = importlib.import_module(done)
   except ModuleNotFoundError as error:
@@ -246,15 +243,17 @@ class _ContribModule(LazyModule):
     self._path, self._reason = path, reason
     top = f"{tables.CONTRIB}.{path.partition('.')[0]}"
     self._names = tables.TABLE.names.get(top, {})
+    self._homes = tables.TABLE.stars.get(top, [])
 
   def _list_names(self) -> list[str]:
-    names = set(self._names) - {"*"}
-    for home in tables.list_star_homes(self._names):
+    names = set(self._names)
+    for home in self._homes:
       try:
         module = load(home)
       except TargetError:  # Its package is not here.
         continue
-      names |= set(vars(module).get("__all__") or dir(module))
+      listed = vars(module).get("__all__") or dir(module)
+      names |= {x for x in listed if not _is_import(vars(module).get(x), home)}
     return sorted(name for name in names if not name.startswith("__"))
 
   def _load(self, name: str) -> Any:
@@ -268,7 +267,7 @@ class _ContribModule(LazyModule):
 
   def _load_member(self, name: str) -> Any:
     """Returns a member, or raises an AttributeError that says what to do."""
-    reason, homes = self._reason, tables.list_star_homes(self._names)
+    reason, homes = self._reason, self._homes
     if name in self._names:
       try:
         return load(self._names[name])
@@ -283,11 +282,7 @@ class _ContribModule(LazyModule):
       if name not in vars(module).get("__all__", (name,)):
         continue
       value = getattr(module, name, self)
-      # The home may have a module of another package because it imports that.
-      top = home.partition(".")[0]
-      if not isinstance(value, types.ModuleType) or (
-        value.__name__.startswith(top) and not isinstance(value, LazyModule)
-      ):
+      if not _is_import(value, home):
         return value
     child = f"{self._path}.{name}"
     if tables.is_contrib_module(child):
@@ -300,6 +295,14 @@ class _ContribModule(LazyModule):
     # of `framework.python.ops` hid the module of that name.
     if not (isinstance(value, types.ModuleType) and name in self._names):
       super().__setattr__(name, value)
+
+
+def _is_import(value: Any, home: str) -> bool:
+  """Returns whether a module has a value because it imports it from others."""
+  if isinstance(value, types.ModuleType):
+    top = home.partition(".")[0]
+    return isinstance(value, LazyModule) or not value.__name__.startswith(top)
+  return getattr(value, "__module__", "") in _FOR_TYPES
 
 
 def _load_contrib(path: str) -> types.ModuleType | None:

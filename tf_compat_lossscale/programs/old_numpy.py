@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of old NumPy that are no other name of today's: their values.
 
-It is imported after NumPy, and not at the start of each process.
+A function without an underscore is NumPy's of that name. The module is imported
+after NumPy, and not at the start of each process.
 """
 
 from __future__ import annotations
@@ -139,27 +140,18 @@ class _ByType(dict[Any, Any]):
 
 
 VALUES: dict[str, Any] = {
+  name: function
+  for name, function in vars().items()
+  if inspect.isfunction(function) and not name.startswith("_")
+}
+VALUES |= {
   "NINF": -np.inf,
   "NZERO": -0.0,
   "PZERO": 0.0,
-  "asfarray": asfarray,
-  "asscalar": asscalar,
   "cast": _ByType(lambda t: lambda x: np.asarray(x).astype(np.dtype(t))),
-  "disp": disp,
-  "find_common_type": find_common_type,
-  "fromstring": fromstring,
-  "in1d": in1d,
-  "issctype": issctype,
-  "issubclass_": issubclass_,
-  "lookfor": lookfor,
   "math": math,
-  "msort": msort,
   "nbytes": _ByType(lambda t: np.dtype(t).itemsize),
-  "obj2sctype": obj2sctype,
-  "recfromcsv": recfromcsv,
-  "recfromtxt": recfromtxt,
   "safe_eval": ast.literal_eval,
-  "sctype2char": sctype2char,
   "sctypes": {
     "int": [np.int8, np.int16, np.int32, np.int64],
     "uint": [np.uint8, np.uint16, np.uint32, np.uint64],
@@ -167,6 +159,4 @@ VALUES: dict[str, Any] = {
     "complex": [np.complex64, np.complex128, np.clongdouble],
     "others": [bool, object, bytes, str, np.void],
   },
-  "set_string_function": set_string_function,
-  "source": source,
 }

@@ -47,18 +47,26 @@ class Program(NamedTuple):
       and so on, up to three levels of imports. Then those that strings in all
       these name, and in the same way what those import.
     packages: The installed packages that are the program's own.
-    error: Why there are no levels, if there are none.
-    python_2: The first error of a file that may be Python 2, or "".
+    errors: What is wrong with files that cannot be read.
   """
 
   levels: Sequence[Sequence[sources.SourceFile]]
   packages: Sequence[str] = ()
-  error: str = ""
-  python_2: str = ""
+  errors: Sequence[str] = ()
+
+  @property
+  def python_2(self) -> str:
+    """The first error of a file that may be Python 2, or ""."""
+    return next((x for x in self.errors if x.endswith(sources.TO_3)), "")
 
   def list_sources(self) -> list[sources.SourceFile]:
     """Returns the sources of all levels."""
     return [source for level in self.levels for source in level]
+
+  def uses(self, pattern: re.Pattern[str]) -> bool:
+    """Returns whether a full name that the program uses fits a pattern."""
+    found = (use.name for source in self.list_sources() for use in source.uses)
+    return any(map(pattern.match, found))
 
 
 def read_program(words: Sequence[str]) -> Program:
@@ -100,15 +108,13 @@ def read_program(words: Sequence[str]) -> Program:
     if find_package(folder) == name != "tensorflow":
       own.append(name)
       search.append(os.path.dirname(folder))
-  error = errors[-1] if errors else ""
   levels = _read_levels(first, search, own, errors)
   known = [source for level in levels for source in level]
   named = {path for each in known for path in _find_named(each, search)}
   named -= {os.path.abspath(source.path) for source in known}
   named = {path for path in named if _is_own(path, own)}
   others = _read_levels(_read_all(sorted(named), errors), search, own, errors)
-  python_2 = next((x for x in errors if x.endswith(sources.TO_3)), "")
-  return Program([*levels, *others], own, error, python_2)
+  return Program([*levels, *others], own, errors)
 
 
 @functools.cache

@@ -19,46 +19,54 @@ The module `data` had the names `Dataset` and `Iterator`. They are
     layers
       tf_slim.layers: *
 
-Other names of `layers` are those of `tf_slim.layers`. A module without a name
-can be imported.
+Other names of `layers` are those of `tf_slim.layers`. (Names that need Keras 2
+stand alone: the error for another name must not speak of Keras.) A module
+without a name can be imported.
 
     keras = tf.keras
 
 `tf.keras` serves as the whole module `keras`, and its modules as those below.
 Several modules may share a line: `keras old_keras = tf.keras`.
 
-A target, such as `tf.data.Dataset`, begins with one of these, or is a full
-name:
+    [tensorflow.contrib]
 
-    tf      tensorflow.compat.v1
-    py      tensorflow.python
-    est     tensorflow_estimator.python.estimator
-    keras2  the package that has Keras 2's own modules
-    ours    tf_compat_lossscale._core.tf
+The modules in the lines below are those of `tensorflow.contrib`.
+
+A target, such as `tf.data.Dataset`, begins with a key of `SHORT`, with
+`keras2`, the package that has Keras 2's own modules, with `top`, the package
+that the old module is in, or is a full name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import functools
 import re
 from typing import NamedTuple
 
 CONTRIB = "tensorflow.contrib"
 PRIVATE_KERAS = "tensorflow.python.keras"
+SHORT = {
+  "est": "tensorflow_estimator.python.estimator",
+  "ours": "tf_compat_lossscale._core.tf",
+  "py": "tensorflow.python",
+  "tf": "tensorflow.compat.v1",
+}
 
 
 class Table(NamedTuple):
   """A table of old names.
 
+  The modules below one of `tf.contrib` have its names, too: programs import
+  names from both.
+
   Attributes:
-    names: Module -> name in the module -> target. The name "*" stands for
-      those of other modules: see `list_star_homes`. The modules below one of
-      `tf.contrib` have its names, too: programs import names from both.
+    names: Module -> name in the module -> target.
+    stars: Module -> the modules whose names the module has, too.
     modules: Module -> the target that serves as the whole module.
   """
 
   names: dict[str, dict[str, str]]
+  stars: dict[str, list[str]]
   modules: dict[str, str]
 
   def find_module(self, name: str) -> str | None:
@@ -75,39 +83,41 @@ class Table(NamedTuple):
       tail = f".{last}{tail}"
     return None
 
-  def add(self, root: str, text: str) -> None:
-    """Adds the rows of a text, whose modules are below the module `root`."""
-    modules = [root]
-    self.names.setdefault(root, {})
-    text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
-    for line in filter(str.strip, text.splitlines()):
-      left, _, right = line.strip().partition(": ")
-      if line.startswith(" "):
+
+def _read(text: str) -> Table:
+  """Reads a table."""
+  table = Table({}, {}, {})
+  roots: list[str] = []
+  modules: list[str] = []
+  text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
+  for line in filter(str.strip, text.splitlines()):
+    left, _, right = line.strip().partition(": ")
+    old, _, target = left.partition(" = ")
+    if line.startswith(" "):
+      for module in modules:
+        home = re.sub(r"^top\b", module.partition(".")[0], left)
         for each in right.split():
           name, _, new = each.partition("=")
-          target = left if name == "*" else f"{left}.{new or name}"
-          for module in modules:
-            names = self.names[module]
-            before = names.get(name, "") if name == "*" else ""
-            names[name] = f"{before} {target}".strip()
-        continue
-      old, _, target = left.partition(" = ")
-      modules = [f"{root}.{each}" for each in old.split()]
-      for module in modules:
-        if target:
-          self.modules[module] = target
-        else:
-          self.names.setdefault(module, {})
+          if name == "*":
+            table.stars[module].append(home)
+          else:
+            table.names[module][name] = f"{home}.{new or name}"
+      continue
+    if line.startswith("["):
+      roots = modules = line.strip("[]").split()
+    else:
+      modules = [f"{root}.{each}" for root in roots for each in old.split()]
+    for module in modules:
+      if target:
+        table.modules[module] = target
+      else:
+        table.names.setdefault(module, {})
+        table.stars.setdefault(module, [])
+  return table
 
 
-TABLE = Table({}, {})
-# The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
-# Keras 2's other modules are where they were. `old_keras` serves these.
-KERAS = Table({}, {})
-
-TABLE.add(
-  "tensorflow",
-  """
+TABLE = _read("""
+[tensorflow]
   est.api._v2: estimator
   py: pywrap_tensorflow
 estimator = est.api._v2.estimator
@@ -130,17 +140,11 @@ keras.utils
 compat.v1
   est.api._v1: estimator
   py: pywrap_tensorflow
-compat.v2
-  est.api._v2: estimator
 compat.v1.tpu.experimental
   ours.tpu_parts: AdagradParameters AdamParameters FtrlParameters
     StochasticGradientDescentParameters
-""",
-)
 
-TABLE.add(
-  "tensorflow.python",
-  """
+[tensorflow.python]
 data.ops.dataset_ops
   py.data.ops.options: AutotuneAlgorithm Options
 distribute.distribute_lib
@@ -262,8 +266,7 @@ pywrap_tensorflow_internal = py.pywrap_tensorflow
 training.checkpointable training.tracking = py.trackable
 training.checkpointable.tracking training.tracking.tracking =
     py.trackable.autotrackable
-training.checkpointable.util training.tracking.util =
-    py.checkpoint.checkpoint
+training.checkpointable.util training.tracking.util = py.checkpoint.checkpoint
 training.device_util = py.distribute.device_util
 training.gen_training_ops training.training_ops = py.ops.gen_training_ops
 training.saving.checkpoint_options = py.checkpoint.checkpoint_options
@@ -271,12 +274,8 @@ training.saving.functional_saver = py.checkpoint.functional_saver
 training.tracking.graph_view = py.checkpoint.graph_view
 util.compat_internal = py.util.compat
 util.deprecation_wrapper = py.util.module_wrapper
-""",
-)
 
-TABLE.add(
-  CONTRIB,
-  """
+[tensorflow.contrib]
 autograph
   tensorflow.compat.v2.autograph: to_code to_graph
   tf.autograph.experimental: Feature do_not_convert
@@ -288,57 +287,38 @@ checkpoint
   py.trackable.autotrackable: Checkpointable=AutoTrackable
   py.trackable.base: CheckpointableBase=Trackable
 cluster_resolver
-  tf.distribute.cluster_resolver: ClusterResolver GCEClusterResolver
-    KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver
-    TFConfigClusterResolver TPUClusterResolver UnionResolver
+  tf.distribute.cluster_resolver: *
 compiler
   tf.xla.experimental: compile experimental_jit_scope=jit_scope
 crf
-  tf1_contrib.crf: crf_binary_score crf_decode crf_log_likelihood crf_log_norm
-    crf_sequence_score crf_unary_score
-    viterbi_decode
+  tf1_contrib.crf: *
 cudnn_rnn
   tf1_contrib.rnn_blocks: CudnnCompatibleLSTMCell
 data
-  tf.data.experimental: AUTOTUNE CheckpointInputPipelineHook Counter
-    CsvDataset Optional RandomDataset Reducer SqlDataset TFRecordWriter
-    bucket_by_sequence_length choose_from_datasets copy_to_device
-    dense_to_sparse_batch enumerate_dataset get_next_as_optional
-    get_single_element group_by_reducer group_by_window ignore_errors
-    make_batched_features_dataset make_csv_dataset make_saveable_from_iterator
-    map_and_batch parallel_interleave parse_example_dataset prefetch_to_device
-    rejection_resample sample_from_datasets scan shuffle_and_repeat unbatch
-    unique
+  tf.data.experimental: *
   # Names of contrib.data before tf.data, up to 1.4.
   tf.data: Dataset FixedLengthRecordDataset Iterator TFRecordDataset
     TextLineDataset
-  tf1_contrib.data: batch_and_drop_remainder padded_batch_and_drop_remainder
-    sloppy_interleave
+  tf1_contrib.data: *
 distribute
   tf.distribute: CrossDeviceOps OneDeviceStrategy ReplicaContext
-    get_loss_reduction
-    get_replica_context get_strategy has_strategy in_cross_replica_context
-    DistributionStrategy=Strategy
+    get_loss_reduction get_replica_context get_strategy has_strategy
+    in_cross_replica_context DistributionStrategy=Strategy
   py.distribute.distribute_lib: require_replica_context
   py.distribute.distribution_strategy_context: get_cross_replica_context
     get_distribution_strategy has_distribution_strategy
-  py.distribute.step_fn: StandardInputStep
-    StandardSingleLossStep Step
+  py.distribute.step_fn: StandardInputStep StandardSingleLossStep Step
   tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
     ParameterServerStrategy
   tf.distribute.experimental: TPUStrategy
   tf.tpu.experimental: initialize_tpu_system
   py.distribute.cross_device_ops: AllReduceCrossDeviceOps
   # Names of 1.12.
-  py.distribute.cross_device_ops:
-    AllReduceCrossTowerOps=AllReduceCrossDeviceOps
+  py.distribute.cross_device_ops: AllReduceCrossTowerOps=AllReduceCrossDeviceOps
   tf.distribute: CrossTowerOps=CrossDeviceOps
     get_tower_context=get_replica_context
 distributions
-  tf.distributions: Bernoulli Beta Categorical Dirichlet DirichletMultinomial
-    Distribution Exponential FULLY_REPARAMETERIZED Gamma Laplace Multinomial
-    NOT_REPARAMETERIZED Normal RegisterKL ReparameterizationType StudentT
-    Uniform kl_divergence
+  tf.distributions: *
 eager
   tf: GradientTape TensorSpec custom_gradient enable_eager_execution
     executing_eagerly in_eager_mode=executing_eagerly make_template
@@ -355,8 +335,7 @@ eager
   py.data.ops.iterator_ops: Iterator=OwnedIterator
   tf1_contrib.parameters: defun=function function
   py.ops.resource_variable_ops: Variable=ResourceVariable
-  py.eager.backprop: gradients_function
-    implicit_gradients=implicit_grad
+  py.eager.backprop: gradients_function implicit_gradients=implicit_grad
     implicit_value_and_gradients=implicit_val_and_grad
     value_and_gradients_function=val_and_grad_function
 estimator
@@ -366,44 +345,36 @@ estimator
     stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook
   tf.estimator: BaselineEstimator DNNEstimator DNNLinearCombinedEstimator
     LinearEstimator add_metrics
-  tf1_contrib.estimator: binary_classification_head clip_gradients_by_norm
-    multi_class_head regression_head
+  tf1_contrib.estimator: *
 factorization
   py.ops.clustering_ops: COSINE_DISTANCE KMEANS_PLUS_PLUS_INIT KMeans
     RANDOM_INIT SQUARED_EUCLIDEAN_DISTANCE
   py.ops.gen_clustering_ops: nearest_neighbors
 feature_column
-  tf.feature_column: sequence_categorical_column_with_hash_bucket
-    sequence_categorical_column_with_identity
-    sequence_categorical_column_with_vocabulary_file
-    sequence_categorical_column_with_vocabulary_list sequence_numeric_column
+  tf.feature_column: *
 framework
-  py.util.deprecation: deprecated deprecated_arg_values
-    deprecated_args
+  py.util.deprecation: deprecated deprecated_arg_values deprecated_args
   tf1_contrib.parameters: init_from_checkpoint list_variables load_checkpoint
     load_variable
   tf: TensorSpec argsort assert_same_float_dtype assert_scalar
     convert_to_tensor_or_sparse_tensor is_tensor sort
-  py.ops.init_ops: convolutional_delta_orthogonal
-    convolutional_orthogonal_1d convolutional_orthogonal_2d
-    convolutional_orthogonal_3d
+  py.ops.init_ops: convolutional_delta_orthogonal convolutional_orthogonal_1d
+    convolutional_orthogonal_2d convolutional_orthogonal_3d
   tf_slim.ops.variables: *
   tf_slim.ops.arg_scope: add_arg_scope arg_scope arg_scoped_arguments
     current_arg_scope has_arg_scope
   py.framework.ops: get_name_scope
-  py.framework.smart_cond: smart_case smart_cond
-    smart_constant_value
-  tf1_contrib.framework: get_placeholders with_same_shape with_shape
+  py.framework.smart_cond: smart_case smart_cond smart_constant_value
+  tf1_contrib.framework: *
   ours.contrib_parameters: remove_squeezable_dimensions
   py.framework.tensor_spec: BoundedTensorSpec
 graph_editor
-  py.ops.op_selector: get_backward_walk_ops get_consuming_ops
-    get_generating_ops get_tensors get_unique_graph make_list_of_op
-    make_list_of_t
+  py.ops.op_selector: get_backward_walk_ops get_consuming_ops get_generating_ops
+    get_tensors get_unique_graph make_list_of_op make_list_of_t
   # All but the walk raise an error when they are called.
   tf1_contrib.graph_editor: *
 image
-  tf1_contrib.image: angles_to_projective_transforms rotate transform translate
+  tf1_contrib.image: *
 layers
   tf_slim.layers: *
   tf_slim.layers.utils: append_tensor_alias convert_collection_to_dict
@@ -411,39 +382,31 @@ layers
   tf.nn: safe_embedding_lookup_sparse
   tf1_contrib.layers: embed_sequence
 legacy_seq2seq
-  tf1_contrib.legacy_seq2seq: sequence_loss sequence_loss_by_example
+  tf1_contrib.legacy_seq2seq: *
 learn
   tf.train: NanLossDuringTrainingError
   tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
   tf1_contrib.run_config: RunConfig
 lookup
-  py.ops.lookup_ops: FastHashSpec HasherSpec
-    IdTableWithHashBuckets InitializableLookupTableBase
-    KeyValueTensorInitializer LookupInterface StrongHashSpec
-    TableInitializerBase TextFileIdTableInitializer TextFileIndex
-    TextFileInitializer TextFileStringTableInitializer index_table_from_file
-    index_to_string_table_from_file
+  py.ops.lookup_ops: *
   ours.contrib_parameters: index_table_from_tensor
     index_to_string_table_from_tensor
   tf1_contrib.parameters: HashTable MutableDenseHashTable MutableHashTable
 losses
   tf_slim.losses: *
 memory_stats
-  tf1_contrib.memory_stats: BytesInUse BytesLimit MaxBytesInUse
+  tf1_contrib.memory_stats: *
 metrics
   tf.sets: set_difference set_intersection set_size set_union
   tf_slim.metrics: *
   tf.math: confusion_matrix
 nccl
-  py.ops.nccl_ops: all_max all_min all_prod all_sum broadcast
-    reduce_sum
+  py.ops.nccl_ops: all_max all_min all_prod all_sum broadcast reduce_sum
 nn
   tf.nn: conv1d_transpose
   py.ops.nn_ops: nth_element
 opt
-  tf1_contrib.opt: AdaMaxOptimizer AdamWOptimizer DecoupledWeightDecayExtension
-    LARSOptimizer LazyAdamOptimizer MovingAverageOptimizer NadamOptimizer
-    clip_gradients_by_global_norm extend_with_decoupled_weight_decay
+  tf1_contrib.opt: *
 proto
   tf.io: decode_proto encode_proto
 rnn
@@ -451,16 +414,14 @@ rnn
     GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper
   tf.nn: static_bidirectional_rnn static_rnn static_state_saving_rnn
   tf1_contrib.private: _Linear=Linear _linear=linear
-  tf1_contrib.rnn: FusedRNNCell FusedRNNCellAdaptor TimeReversedFusedRNN
-    stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
+  tf1_contrib.rnn: *
   tf1_contrib.rnn_blocks: GRUBlockCell GRUBlockCellV2 LSTMBlockCell
     LSTMBlockFusedCell
   tf1_contrib.rnn_cells: Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell
     ConvLSTMCell LayerNormBasicLSTMCell NASCell SRUCell UGRNNCell
   tf1_contrib.rnn_wrappers: AttentionCellWrapper EmbeddingWrapper HighwayWrapper
     InputProjectionWrapper OutputProjectionWrapper
-  py.ops.rnn:
-    best_effort_input_batch_size=_best_effort_input_batch_size
+  py.ops.rnn: best_effort_input_batch_size=_best_effort_input_batch_size
     transpose_batch_time=_transpose_batch_time
 seq2seq
   tf1_contrib.attention: AttentionMechanism AttentionWrapper
@@ -472,18 +433,16 @@ seq2seq
   tf1_contrib.decoder: BasicDecoder BasicDecoderOutput Decoder dynamic_decode
   tf1_contrib.helpers: CustomHelper GreedyEmbeddingHelper Helper InferenceHelper
     SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper TrainingHelper
-  tf1_contrib.seq2seq: hardmax safe_cumprod sequence_loss
+  tf1_contrib.seq2seq: *
   py.ops.rnn: _transpose_batch_time
 signal
-  tf.signal: frame hamming_window hann_window inverse_stft
-    inverse_stft_window_fn linear_to_mel_weight_matrix
-    mfccs_from_log_mel_spectrograms overlap_and_add stft
+  tf.signal: *
 slim
   tf_slim: *
   tensorflow.contrib.layers: *
   tensorflow.contrib.framework: *
 sparsemax
-  tf1_contrib.sparsemax: sparsemax sparsemax_loss
+  tf1_contrib.sparsemax: *
 staging
   py.ops.data_flow_ops: StagingArea
 stateless
@@ -491,38 +450,28 @@ stateless
     stateless_random_normal=stateless_normal
     stateless_random_uniform=stateless_uniform
 summary
-  py.ops.summary_ops_v2: SummaryWriter always_record_summaries
-    audio create_file_writer create_summary_file_writer eval_dir flush generic
-    histogram image import_event initialize never_record_summaries
-    record_summaries_every_n_global_steps scalar should_record_summaries
-    summary_writer_initializer_op graph=graph_v1
+  py.ops.summary_ops_v2: graph=graph_v1 *
   tf.summary: all_summary_ops=all_v2_summary_ops
 tensorboard
   tensorboard.plugins.projector: EmbeddingInfo ProjectorConfig SpriteMetadata
   tf1_contrib.parameters: visualize_embeddings
 tpu
-  tf.tpu: CrossShardOptimizer batch_parallel bfloat16_scope core
-    cross_replica_sum initialize_system outside_compilation replicate rewrite
-    shard shutdown_system
+  tf.tpu: *
   tf.tpu.experimental: DeviceAssignment Topology
   tf.estimator.tpu: InputPipelineConfig RunConfig TPUConfig TPUEstimator
     TPUEstimatorSpec
-  py.tpu.ops.tpu_ops: infeed_dequeue infeed_dequeue_tuple
-    infeed_enqueue infeed_enqueue_tuple outfeed_dequeue outfeed_dequeue_tuple
-    outfeed_enqueue outfeed_enqueue_tuple
+  py.tpu.ops.tpu_ops: infeed_dequeue infeed_dequeue_tuple infeed_enqueue
+    infeed_enqueue_tuple outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue
+    outfeed_enqueue_tuple
   py.tpu.training_loop: repeat while_loop
   py.tpu.device_assignment: device_assignment
   py.tpu.tpu_feed: InfeedQueue
 training
   tf.train: checkpoints_iterator
-  tf_slim.training.training: add_gradients_summaries clip_gradient_norms
-    clip_gradient_norms_fn create_train_op multiply_gradients train
-  tf_slim.training.evaluation: StopAfterNEvalsHook SummaryAtEndHook
-    evaluate_once evaluate_repeatedly get_or_create_eval_step
-    wait_for_new_checkpoint
-  tf1_contrib.buckets: bucket bucket_by_sequence_length
-  tf1_contrib.training: GreedyLoadBalancingStrategy HParams byte_size_load_fn
-    parse_values
+  tf_slim.training.training: *
+  tf_slim.training.evaluation: *
+  tf1_contrib.buckets: *
+  tf1_contrib.training: *
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
@@ -556,12 +505,59 @@ layers.summaries = tf_slim.layers.summaries
 losses.metric_learning = tf_slim.losses.metric_learning
 slim.nets = tf_slim.nets
 slim.python.slim = tf_slim
-""",
-)
 
-KERAS.add(
-  PRIVATE_KERAS,
-  """
+# Names of Keras 2, which is the package keras up to TensorFlow 2.15.
+[keras tf_keras]
+  py.keras: engine
+api._v1.keras.optimizers
+  top.api._v2.keras.optimizers: experimental
+api._v1.keras.utils api._v2.keras.utils utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+backend
+  top.api._v1.keras.backend: get_session set_session
+initializers
+  top.api._v1.keras.initializers: normal uniform
+layers
+  top.api._v1.keras.layers: CuDNNGRU CuDNNLSTM
+losses
+  top.api._v1.keras.losses: cosine cosine_proximity
+metrics
+  top.api._v1.keras.metrics: cosine cosine_proximity
+engine
+  keras2.engine.base_layer: Layer
+  keras2.engine.input_layer: Input
+  keras2.engine.input_spec: InputSpec
+  keras2.engine.sequential: Sequential
+  keras2.engine.training: Model
+layers.normalization
+  keras2.layers: BatchNormalization LayerNormalization
+utils.generic_utils
+  keras2.saving.object_registration: CustomObjectScope get_custom_objects
+    custom_object_scope=CustomObjectScope
+  keras2.saving.legacy.serialization: deserialize_keras_object
+    serialize_keras_object
+preprocessing.image
+  keras2.utils.image_utils: array_to_img img_to_array load_img save_img
+preprocessing.sequence
+  keras2.utils.data_utils: pad_sequences
+utils
+  py.keras.utils: generic_utils np_utils vis_utils
+
+# tensorflow_addons imports modules of Keras 2 from `keras`, also from Keras 3.
+[keras]
+src.engine = keras2.engine
+
+[tensorboard]
+summary
+  tensorboard.summary.v1: audio_pb custom_scalar custom_scalar_pb histogram_pb
+    image_pb pr_curve pr_curve_pb pr_curve_raw_data_op pr_curve_raw_data_pb
+    pr_curve_streaming_op scalar_pb text_pb
+""")
+
+# The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
+# Keras 2's other modules are where they were. `old_keras` serves these.
+KERAS = _read("""
+[tensorflow.python.keras]
 api api._v1 api._v2
   tf: keras
 api.keras api._v1.keras api._v2.keras = keras2
@@ -605,62 +601,7 @@ optimizer_v2.learning_rate_schedule =
 optimizer_v2.utils = keras2.optimizers.utils
 preprocessing.dataset_utils = keras2.utils.dataset_utils
 saving = keras2.saving.legacy
-""",
-)
-
-# Names of Keras 2, which is the package keras up to TensorFlow 2.15.
-for _package in ("keras", "tf_keras"):
-  TABLE.add(
-    _package,
-    f"""
-  {PRIVATE_KERAS}: engine
-api._v1.keras.optimizers
-  {_package}.api._v2.keras.optimizers: experimental
-api._v1.keras.utils api._v2.keras.utils utils
-  tf_compat_lossscale.programs.old_methods: multi_gpu_model
-backend
-  {_package}.api._v1.keras.backend: get_session set_session
-initializers
-  {_package}.api._v1.keras.initializers: normal uniform
-layers
-  {_package}.api._v1.keras.layers: CuDNNGRU CuDNNLSTM
-losses
-  {_package}.api._v1.keras.losses: cosine cosine_proximity
-metrics
-  {_package}.api._v1.keras.metrics: cosine cosine_proximity
-engine
-  keras2.engine.base_layer: Layer
-  keras2.engine.input_layer: Input
-  keras2.engine.input_spec: InputSpec
-  keras2.engine.sequential: Sequential
-  keras2.engine.training: Model
-layers.normalization
-  keras2.layers: BatchNormalization LayerNormalization
-utils.generic_utils
-  keras2.saving.object_registration: CustomObjectScope get_custom_objects
-    custom_object_scope=CustomObjectScope
-  keras2.saving.legacy.serialization: deserialize_keras_object
-    serialize_keras_object
-preprocessing.image
-  keras2.utils.image_utils: array_to_img img_to_array load_img save_img
-preprocessing.sequence
-  keras2.utils.data_utils: pad_sequences
-utils
-  {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
-""",
-  )
-
-# tensorflow_addons imports modules of Keras 2 from `keras`, also from Keras 3.
-TABLE.add("keras", "src.engine = keras2.engine")
-TABLE.add(
-  "tensorboard",
-  """
-summary
-  tensorboard.summary.v1: audio_pb custom_scalar custom_scalar_pb histogram_pb
-    image_pb pr_curve pr_curve_pb pr_curve_raw_data_op pr_curve_raw_data_pb
-    pr_curve_streaming_op scalar_pb text_pb
-""",
-)
+""")
 
 # Modules below `tf.contrib` that are in no row.
 _BELOW = re.compile(
@@ -683,8 +624,3 @@ def is_contrib_module(path: str) -> bool:
     return False
   is_listed = not below or f"{CONTRIB}.{path}" in rows
   return is_listed or _BELOW.fullmatch(path) is not None
-
-
-def list_star_homes(names: Mapping[str, str]) -> list[str]:
-  """Returns the modules whose names a module has, too."""
-  return names.get("*", "").split()

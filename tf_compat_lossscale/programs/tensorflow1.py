@@ -28,8 +28,6 @@ from tf_compat_lossscale.programs import program_files
 VERSION = "1.15.5"
 _VERSIONS = ("VERSION", "__version__")
 _OURS = re.compile(r"tf_compat_lossscale(\.|$)")
-# Modules that the namespace of TensorFlow 1 may have.
-_OF_TENSORFLOW_1 = re.compile(r"tensorflow\.(?!(_api|compat|contrib|python)\.)")
 # Modules whose functions pass an attribute's name on to this one.
 _BETWEEN = ("tensorflow.python.util.module_wrapper", __name__)
 
@@ -73,11 +71,10 @@ class _TensorFlow1(types.ModuleType):
 class _SubmoduleWatcher(import_hooks.ImportWatcher):
   """A watcher that makes `import tensorflow.…` give TensorFlow 1's modules."""
 
+  pattern = re.compile(r"tensorflow\.(?!(_api|compat|contrib|python)\.)")
+
   def __init__(self, v1: types.ModuleType):
     self._v1 = v1
-
-  def watches(self, name: str) -> bool:
-    return bool(_OF_TENSORFLOW_1.match(name))
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     value: Any = self._v1
@@ -150,15 +147,13 @@ def prepare(real: types.ModuleType, v1: bool) -> None:
     _replace_tensorflow(real, used)
   # Such as `tensorflow._api.v2.`: the parent's name for code inside TensorFlow.
   start = used.train.__name__.removesuffix("train")
-  modules = {"": used}
+  modules = {"": used, "summary": used.summary}  # It may be TensorBoard's.
   for name, module in list(sys.modules.items()):
     if name.startswith(start):
-      modules[name.removeprefix(start)] = module
+      modules.setdefault(name.removeprefix(start), module)
   for path, module in modules.items():
     if path.split(".")[0] not in ("compat", "v2"):
       set_getattr(module, path, 1 if v1 else 2)
-  if used.summary not in modules.values():  # It is TensorBoard's.
-    set_getattr(used.summary, "summary", 1 if v1 else 2)
   if watch := os.environ.get(legacy_names.WATCH):
     watching = importlib.import_module("tf_compat_lossscale.programs.watching")
     watching.SessionWatcher(watch).start()

@@ -115,8 +115,8 @@ class SessionWatcher:
       return list(hooks.values())
 
   def _choose_folder(self, number: int, count: int) -> str:
-    hooks = [x for _, found in self._known.values() for x in found.values()]
-    used = {hook.folder for hook in hooks}
+    known = self._known.values()
+    used = {hook.folder for _, hooks in known for hook in hooks.values()}
     folders = (
       os.path.join(self._folder, str(i)) if i > 1 else self._folder
       for i in itertools.count(number, count)

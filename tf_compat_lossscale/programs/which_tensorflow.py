@@ -55,6 +55,8 @@ _ASKS = re.compile(
 _ASKING_WORDS = re.compile(
   r"(?i:(tf|tensorflow)_?(v|version)?_?[12]\b|\bis_?v[12]\b|tf_version)"
 )
+_asks_release = functools.lru_cache(1 << 16)(_ASKS.fullmatch)
+_asks = functools.lru_cache(1 << 14)(_ASKING_WORDS.search)
 
 
 class Sign(NamedTuple):
@@ -226,16 +228,6 @@ def find_asked_lines(source: sources.SourceFile) -> set[int]:
   ]
   nodes += [x for x in source.list_nodes(ast.Try) if _expects_other(source, x)]
   return {i for node in nodes for i in range(node.lineno, node.end_lineno + 1)}
-
-
-@functools.lru_cache(1 << 16)
-def _asks_release(name: str) -> bool:
-  return _ASKS.fullmatch(name) is not None
-
-
-@functools.lru_cache(1 << 14)
-def _asks(word: str) -> bool:
-  return _ASKING_WORDS.search(word) is not None
 
 
 def _expects_other(source: sources.SourceFile, node: ast.Try) -> bool:
