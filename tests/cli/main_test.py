@@ -33,10 +33,10 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"{printed[0]}\n"
 
 
-def _read_error(capsys, *argv):
+def _read_error(capsys, *argv, status=2):
   with pytest.raises(SystemExit) as exit_:
     main.main(argv)
-  assert exit_.value.code == 2
+  assert exit_.value.code == status
   (line,) = capsys.readouterr().err.splitlines()
   return line
 
@@ -95,45 +95,34 @@ def test_choices(argv, words, capsys):
 
 
 @pytest.mark.parametrize(
-  "error",
+  ("error", "status", "end"),
   [
-    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/there"),
-    OSError(errno.EIO, os.strerror(errno.EIO), "/there"),
-    MemoryError(),
+    # No help can mend the machine.
+    (OSError(errno.ENOSPC, "No space", "/there"), 2, "/there: No space"),
+    (OSError(errno.EIO, "A fault", "/there"), 2, "/there: A fault"),
+    (MemoryError(), 2, "there is not enough memory"),
+    (
+      OSError(errno.ENOENT, "No file"),
+      2,
+      "No file; see tf-lossscale version --help",
+    ),
+    # EX_SOFTWARE: an internal error.
+    (
+      KeyError("two\nlines"),
+      70,
+      "internal error: KeyError: 'two\\nlines'; "
+      "tf-lossscale --traceback version shows where",
+    ),
   ],
 )
-def test_errors_of_the_machine_lead_to_no_help(error, monkeypatch, capsys):
+def test_an_error_is_one_line(error, status, end, monkeypatch, capsys):
   def fail(arguments):
     raise error
 
   monkeypatch.setattr(version, "execute", fail)
-  line = _read_error(capsys, "version")
-  assert line.startswith("tf-lossscale version: ") and "--help" not in line
-
-
-def test_a_wrong_path_leads_to_the_help(monkeypatch, capsys):
-  def fail(arguments):
-    open("nowhere/x")  # noqa: SIM115
-
-  monkeypatch.setattr(version, "execute", fail)
-  line = _read_error(capsys, "version")
-  assert line.endswith(
-    ": No such file or directory; see tf-lossscale version --help"
-  )
-
-
-def test_an_error_of_ours_is_one_line_too(monkeypatch, capsys):
-  def fail(arguments):
-    raise KeyError("two\nlines")
-
-  monkeypatch.setattr(version, "execute", fail)
-  with pytest.raises(SystemExit) as exit_:
-    main.main(["version"])
-  assert exit_.value.code == 70  # EX_SOFTWARE: an internal error.
-  (line,) = capsys.readouterr().err.splitlines()
-  assert "internal error: KeyError: " in line
-  assert line.endswith("; tf-lossscale --traceback version shows where")
-  with pytest.raises(KeyError):
+  line = _read_error(capsys, "version", status=status)
+  assert line == f"tf-lossscale version: {end}"
+  with pytest.raises(type(error)):
     main.main(["--traceback", "version"])
 
 

@@ -26,12 +26,28 @@ def color(monkeypatch):
   monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_counts_appear_after_two_seconds_and_go(monkeypatch, capsys):
+@pytest.fixture
+def run(monkeypatch):
+  """Returns a function that calls another, and returns what a terminal gets."""
+
+  def run_on_terminal(work, name="stderr"):
+    outer, inner = os.openpty()
+    with (
+      open(inner, "w", encoding="utf-8") as stream,
+      monkeypatch.context() as patch,
+    ):
+      patch.setattr(sys, name, stream)
+      work()
+    return pseudo_terminals.read_all(outer)
+
+  return run_on_terminal
+
+
+def test_counts_appear_after_two_seconds_and_go(monkeypatch, run, capsys):
   clock = iter([0.0, 1.9, 2.1, 2.2, 2.7])
   monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
-  outer, inner = os.openpty()
-  with open(inner, "w", encoding="utf-8") as stream:
-    monkeypatch.setattr(sys, "stderr", stream)
+
+  def work():
     with (
       pytest.raises(KeyboardInterrupt),
       terminal.show_progress("Reading") as show,
@@ -39,25 +55,14 @@ def test_counts_appear_after_two_seconds_and_go(monkeypatch, capsys):
       for done in range(4):
         show(done, 4)
       raise KeyboardInterrupt
-  shown = pseudo_terminals.read_all(outer)
+
   counts = "\rReading: 1 of 4\rReading: 3 of 4"
-  assert shown == f"{counts}\r{' ' * 15}\r"
+  assert run(work) == f"{counts}\r{' ' * 15}\r"
   monkeypatch.undo()
   monkeypatch.setattr(terminal, "_LONG", -1)
   with terminal.show_progress("Reading") as show:
     show(1, 2)
   assert capsys.readouterr() == ("", "")
-
-
-def announce(monkeypatch, long, work):
-  """Returns what a terminal gets while some work is announced."""
-  monkeypatch.setattr(terminal, "_LONG", long)
-  outer, inner = os.openpty()
-  with open(inner, "w", encoding="utf-8") as stream:
-    monkeypatch.setattr(sys, "stderr", stream)
-    with terminal.show_progress("Reading \x1bx"):
-      work()
-  return pseudo_terminals.read_all(outer)
 
 
 def take_long():
@@ -67,46 +72,47 @@ def take_long():
       thread.join()
 
 
-def test_work_without_pieces_is_announced(monkeypatch, capsys):
-  line = "Reading \\x1bx ..."
-  shown = announce(monkeypatch, 0.01, take_long)
-  assert shown == f"\r{line}\r{' ' * len(line)}\r"
-  assert announce(monkeypatch, 60, lambda: None) == ""
+def test_work_without_pieces_is_announced(monkeypatch, run, capsys):
+  def work():
+    with terminal.show_progress("Reading \x1bx"):
+      take_long()
 
   def fail():
-    take_long()
-    raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), terminal.show_progress("Reading"):
+      take_long()
+      raise KeyboardInterrupt
 
-  with pytest.raises(KeyboardInterrupt):
-    announce(monkeypatch, 0.01, fail)
-  monkeypatch.undo()
   monkeypatch.setattr(terminal, "_LONG", 0.01)
-  with terminal.show_progress("Reading"):
-    take_long()
+  line = "Reading \\x1bx ..."
+  assert run(work) == f"\r{line}\r{' ' * len(line)}\r"
+  assert run(fail) == f"\rReading ...\r{' ' * 11}\r"
+  work()
   assert capsys.readouterr() == ("", "")
+  monkeypatch.setattr(terminal, "_LONG", 60)
+  monkeypatch.setattr(sys.modules[__name__], "take_long", lambda: None)
+  assert run(work) == ""
 
 
-def test_a_command_that_reads_for_long_says_so(monkeypatch):
+def test_a_command_that_reads_for_long_says_so(monkeypatch, run):
   def slow(*args, **options):
     take_long()
     raise OSError(2, "gone", "x")
 
-  monkeypatch.setattr(checkpoint, "describe", slow)
-  monkeypatch.setattr(terminal, "_LONG", 0.01)
-  outer, inner = os.openpty()
-  with open(inner, "w", encoding="utf-8") as stream:
-    monkeypatch.setattr(sys, "stderr", stream)
+  def work():
     with pytest.raises(SystemExit):
       main.main(["inspect", "model"])
-  shown = pseudo_terminals.read_all(outer)
+
+  monkeypatch.setattr(checkpoint, "describe", slow)
+  monkeypatch.setattr(terminal, "_LONG", 0.01)
+  shown = run(work)
   assert "Reading model ..." in shown and "gone" in shown
 
 
-def test_a_diff_on_a_terminal():
-  outer, inner = os.openpty()
-  with open(inner, "w", encoding="utf-8") as stream:
-    terminal.Printer(stream).print_diff(_DIFF)
-  assert pseudo_terminals.read_all(outer).splitlines() == [
+def test_a_diff_on_a_terminal(run):
+  def work():
+    terminal.Printer(sys.stdout).print_diff(_DIFF)
+
+  assert run(work, "stdout").splitlines() == [
     "\x1b[1m--- a/x.py\x1b[0m",
     "\x1b[1m+++ b/x.py\x1b[0m",
     "\x1b[36m@@ -1 +1 @@\x1b[0m",

@@ -84,3 +84,14 @@ def run_forked(*args, cwd):
   """
   env = {} if "--keras3" in args else helpers.KERAS_2
   return processes.run_forked(_RUNNER, *args, cwd=cwd, **env)
+
+
+def run_text(tmp_path, text, *options, **files):
+  """Runs the text of a program as `run_forked` does; `files` are its modules.
+
+  Without an option, it is run for TensorFlow 1.
+  """
+  for name, content in files.items():
+    program(tmp_path, content, f"{name}.py")
+  command = (*(options or ["--tf1"]), program(tmp_path, text))
+  return run_forked(*command, cwd=tmp_path)

@@ -65,9 +65,7 @@ def _read_keras():
 def _prepare_run(program, chosen):
   """Prepares this process as `tf-lossscale run` does for a program."""
   read = program_files.read_program(program)
-  env = launch.make_environment(
-    launch.choose(read, launch.RunOptions(**chosen))
-  )
+  env = launch.make_environment(launch.choose(read, launch.Choice(**chosen)))
   # The fork server's TensorFlow has read the variable already.
   assert env.get(_KERAS, "0") == _read_keras(), "the test must set KERAS_2"
   os.environ.update(env)

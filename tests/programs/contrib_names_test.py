@@ -17,17 +17,22 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.programs import missing_names
 
-# Prints the rows of the table that cannot be loaded, with the errors, and those
-# that can be called.
+# Prints which rows of the table cannot be used, with the errors, and which can
+# be called.
 _USE_EACH_ROW = """
 import importlib, json, sys
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.programs import tables
 tfl.install()
 wrong, callables = {}, []
-for module, names in json.loads(sys.argv[1]).items():
-  served = importlib.import_module(f"tensorflow.contrib.{module}")
-  for name in names:
+contrib, private = "tensorflow.contrib.", "tensorflow.python."
+names = {contrib + name: x for name, x in json.loads(sys.argv[1]).items()}
+for module, listed in tables.TABLE.names.items():
+  if module.startswith(private):
+    names[module] = listed
+for module, listed in names.items():
+  served = importlib.import_module(module)
+  for name in listed:
     try:
       if callable(getattr(served, name)):
         callables.append(f"{module}.{name}")
@@ -35,7 +40,7 @@ for module, names in json.loads(sys.argv[1]).items():
       wrong[f"{module}.{name}"] = str(error)
 for module in tables.TABLE.modules:
   try:
-    if module.startswith("tensorflow.contrib."):
+    if module.startswith((contrib, private)):
       importlib.import_module(module)
   except ImportError as error:
     wrong[module] = str(error)
@@ -69,11 +74,14 @@ def test_each_row_is_what_tensorflow_1_had():
   wrong, callables = json.loads(printed.splitlines()[-1])
   missing = _GONE_SINCE_2_16 if helpers.RELEASE >= (2, 16) else set()
   wrong.pop("tensorflow.contrib.tensorboard.plugins.projector", None)
+  start = "tensorflow.contrib."
+  wrong = {name.removeprefix(start): why for name, why in wrong.items()}
   assert _GONE <= set(wrong) <= _GONE | missing, wrong
   recorded = {
     f"{module}.{name}" for module, names in names.items() for name in names
   } & set(contrib_table.RECORDED["signatures"])
-  assert recorded - set(wrong) <= set(callables)
+  called = {name.removeprefix(start) for name in callables}
+  assert recorded - set(wrong) <= called
 
 
 def test_all_ways_to_a_name():
@@ -183,10 +191,15 @@ def test_the_error_names_what_to_use(path, says):
   assert re.search(says, missing_names.explain(f"tensorflow.contrib.{path}"))
 
 
-def test_a_missing_package_is_named(monkeypatch):
+def forget(monkeypatch, package):
+  """Makes the next import of a package load it again."""
   for name in list(sys.modules):
-    if name.partition(".")[0] == "tf_slim":
+    if name.partition(".")[0] == package:
       monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+  forget(monkeypatch, "tf_slim")
   find = machinery.PathFinder.find_spec
 
   def find_others(name, *args):
@@ -269,9 +282,7 @@ def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
     "def visualize_embeddings(logdir, config): return logdir, config\n",
     "utf-8",
   )
-  for name in list(sys.modules):
-    if name.partition(".")[0] == "tensorboard":
-      monkeypatch.delitem(sys.modules, name)
+  forget(monkeypatch, "tensorboard")
   monkeypatch.syspath_prepend(tmp_path)
   with tfl.installed():
     from tensorflow.contrib.tensorboard.plugins import projector
@@ -286,6 +297,4 @@ def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
       ),
     ):
       assert call() == ("writer", config)
-  for name in list(sys.modules):
-    if name.partition(".")[0] == "tensorboard":
-      monkeypatch.delitem(sys.modules, name)
+  forget(monkeypatch, "tensorboard")

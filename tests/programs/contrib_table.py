@@ -10,7 +10,7 @@ from tf_compat_lossscale.programs import tables
 _START = f"{tables.CONTRIB}."
 
 NAMES = {
-  module.removeprefix(_START): {n: t for n, t in names.items() if n != "*"}
+  module.removeprefix(_START): names
   for module, names in tables.TABLE.names.items()
   if module.startswith(_START)
 }

@@ -18,15 +18,7 @@ _IS_GONE = helpers.RELEASE >= (2, 16)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param(
-      name, marks=[pytest.mark.thorough] * (name != "estimator_resume.py")
-    )
-    for name in sorted(_EXPECTED)
-  ],
-)
+@pytest.mark.parametrize("name", sorted(_EXPECTED))
 def test_programs_print_what_they_printed(name):
   out = legacy_processes.run_forked(name, cwd=_LEGACY)
   assert out.splitlines() == _EXPECTED[name]["printed"]

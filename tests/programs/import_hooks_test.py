@@ -14,11 +14,6 @@ from tf_compat_lossscale.programs import launch
 pytestmark = pytest.mark.any_release
 
 
-def write(folder, text, name):
-  """Writes a module."""
-  (folder / name).write_text(text, "utf-8")
-
-
 def test_watchers_are_asked_in_their_order(tmp_path, monkeypatch):
   """Checks one finder: the newest replaces, then others find, then the oldest.
 
@@ -43,7 +38,7 @@ def test_watchers_are_asked_in_their_order(tmp_path, monkeypatch):
       return types.ModuleType(self.name) if name in self.supplies else None
 
   for name in ("watched_both", "watched_file"):
-    write(tmp_path, "", f"{name}.py")
+    (tmp_path / f"{name}.py").touch()
   monkeypatch.syspath_prepend(tmp_path)
   before = list(sys.meta_path)
   old = Watcher("old", "watched_both", "watched_file watched_gone")

@@ -17,6 +17,7 @@ from legacy_processes import plain
 from legacy_processes import program
 from legacy_processes import run
 from legacy_processes import start
+import program_choices
 import pytest
 
 from tf_compat_lossscale._core import which_keras
@@ -186,8 +187,7 @@ def test_files_that_a_command_starts(words, expected, project):
 )
 def test_code_of_a_command_decides(code, project):
   program(project, _TF1, "pkg/model.py")
-  read = program_files.read_program(["-c", code, "-x"])
-  assert launch.choose(read, launch.RunOptions()).tensorflow == 1
+  assert program_choices.choose("-c", code, "-x").tensorflow == 1
 
 
 @pytest.mark.parametrize(
@@ -204,15 +204,12 @@ def test_modules_that_strings_name_decide_last(code, project):
   program(project, _TF1, "plain/sub/deep.py")
   program(project, _TF1, "hidden.py")
   program(project, "MODULES = {'a': 'plain.sub.model'}", "pkg/names.py")
-  read = program_files.read_program(["-c", code])
-  assert launch.choose(read, launch.RunOptions()).tensorflow == 1
-  read = program_files.read_program(
-    ["-c", f"import tensorflow as tf\ntf.function(f)\n{code}"]
-  )
-  assert launch.choose(read, launch.RunOptions()).tensorflow == 2
+  choose = program_choices.choose
+  assert choose("-c", code).tensorflow == 1
+  new = "import tensorflow as tf\ntf.function(f)\n"
+  assert choose("-c", new + code).tensorflow == 2
   for other in ("call('hidden.py')", "import_module(name)", "'plain.sub.py'"):
-    read = program_files.read_program(["-c", other])
-    assert launch.choose(read, launch.RunOptions()).decision is None, other
+    assert choose("-c", other).decision is None, other
 
 
 def test_an_installed_program_is_read(project, monkeypatch):
@@ -233,9 +230,8 @@ def test_an_installed_program_is_read(project, monkeypatch):
   monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
   monkeypatch.setattr(sysconfig, "get_path", lambda name: str(project / "bin"))
   for words in (["bin/segnet-train"], ["-m", "segnet"]):
-    read = program_files.read_program(words)
-    assert read.packages == ["segnet"]
-    choice = launch.choose(read, launch.RunOptions())
+    assert program_files.read_program(words).packages == ["segnet"]
+    choice = program_choices.choose(*words)
     assert "tf.placeholder, model.py line 2" in choice.describe()
 
 
@@ -405,10 +401,10 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
   with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
   path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
   with pytest.raises(launch.RunError, match="pip install"):
-    launch.run([path], launch.RunOptions())
+    launch.run([path], launch.Choice())
   path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
   with pytest.raises(SystemExit, match="without"):
-    launch.run([path], launch.RunOptions())
+    launch.run([path], launch.Choice())
 
 
 def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
@@ -417,7 +413,7 @@ def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
   code = f"""if True:
     from tf_compat_lossscale.programs import launch
     launch._CAN_REPLACE_PROCESS = False
-    launch.run([{name!r}, "x"], launch.RunOptions(), quiet=True)
+    launch.run([{name!r}, "x"], launch.Choice(), quiet=True)
   """
   expected = (7, f"[{name!r}, 'x']\n", "")
   assert plain("-c", code, cwd=tmp_path) == expected

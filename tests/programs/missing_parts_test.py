@@ -7,17 +7,10 @@ The programs are written in the manner of public ones.
 import importlib.util
 
 import legacy_processes
+from legacy_processes import run_text
 import pytest
 
 _HAS_TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
-
-
-def run(tmp_path, text, *options, **files):
-  """Runs a program under `run`; returns what it prints."""
-  for name, content in files.items():
-    legacy_processes.program(tmp_path, content, f"{name}.py")
-  program = legacy_processes.program(tmp_path, text)
-  return legacy_processes.run_forked(*options, program, cwd=tmp_path)
 
 
 # A copy of openai/baselines' logger, and of a script that lists a checkpoint.
@@ -54,7 +47,7 @@ assert pywrap_tensorflow.IsMklEnabled() in (True, False)
 
 
 def test_events_and_checkpoints_by_private_names(tmp_path):
-  lines = run(tmp_path, _EVENTS_AND_CHECKPOINTS, "--tf1").splitlines()
+  lines = run_text(tmp_path, _EVENTS_AND_CHECKPOINTS).splitlines()
   assert lines == ["7 loss 2.5", *["[1.0, 2.0]"] * 4]
 
 
@@ -76,7 +69,7 @@ with tf.Session() as session:
 
 
 def test_true_is_a_size_in_tensorflow_1(tmp_path):
-  assert run(tmp_path, _SIZES, "--tf1").splitlines() == [
+  assert run_text(tmp_path, _SIZES).splitlines() == [
     "[1, 1, 4, 4] [None, 1, 4] 1",
     "(1, 1, 4, 4) (2, 1)",
   ]
@@ -121,7 +114,7 @@ except NotImplementedError as error:
 
 
 def test_names_of_tensorflow_2_0_to_2_3(tmp_path):
-  lines = run(tmp_path, _NAMES_OF_2_0, "--tf2").splitlines()
+  lines = run_text(tmp_path, _NAMES_OF_2_0, "--tf2").splitlines()
   assert lines[:-1] == [
     "[2.0, 10.0]",
     "[0, 1]",
@@ -150,7 +143,9 @@ print(first)
 
 
 def test_a_seed_repeats_the_weights_of_keras_2(tmp_path):
-  assert run(tmp_path, _SEEDS, "--tf2") == run(tmp_path, _SEEDS, "--tf2")
+  assert run_text(tmp_path, _SEEDS, "--tf2") == run_text(
+    tmp_path, _SEEDS, "--tf2"
+  )
 
 
 # As in programs for Keras 2.0 to 2.4, which import it before TensorFlow.
@@ -237,52 +232,32 @@ print(estimator.get_variable_value("global_step"))
 
 
 def test_a_keras_model_becomes_an_estimator_in_tensorflow_1(tmp_path):
-  assert run(tmp_path, _ESTIMATOR, "--tf1") == "3\n"
+  assert run_text(tmp_path, _ESTIMATOR) == "3\n"
 
 
 _SUMMARY = """
 import tensorflow as tf
 from tensorboard import summary as summary_lib
-
-layout = summary_lib.custom_scalar_pb("layout")
-print(summary_lib.scalar_pb("loss", 2.0), layout, summary_lib.scalar)
-"""
-_FAKE_TENSORBOARD = """
-def scalar_pb(tag, data):
-  return tag, data
-
-def custom_scalar_pb(layout):
-  return layout
-"""
-
-
-@pytest.mark.skipif(_HAS_TENSORBOARD, reason="the next test has the real one")
-def test_tensorboards_names_of_tensorflow_1_in_another(tmp_path):
-  printed = run(
-    tmp_path,
-    _SUMMARY,
-    "--tf1",
-    **{
-      "tensorboard/__init__": "",
-      "tensorboard/summary/__init__": "scalar = 'new'",
-      "tensorboard/summary/v1": _FAKE_TENSORBOARD,
-    },
-  )
-  assert printed == "('loss', 2.0) layout new\n"
-
-
-@pytest.mark.skipif(not _HAS_TENSORBOARD, reason="needs TensorBoard")
-def test_tensorboards_names_of_tensorflow_1(tmp_path):
-  assert 'tag: "loss' in run(
-    tmp_path,
-    """
-import tensorflow as tf
-from tensorboard import summary as summary_lib
 assert summary_lib.custom_scalar_pb
-print(summary_lib.scalar_pb("loss", 2.0))
+print(summary_lib.scalar_pb("loss", 2.0), summary_lib.scalar)
+"""
+_FAKE_TENSORBOARD = {
+  "tensorboard/__init__": "",
+  "tensorboard/summary/__init__": "scalar = 'new'",
+  "tensorboard/summary/v1": """
+def scalar_pb(tag, data):
+  return f'tag: "{tag}"'
+
+custom_scalar_pb = scalar_pb
 """,
-    "--tf1",
-  )
+}
+
+
+def test_tensorboards_names_of_tensorflow_1(tmp_path):
+  files = {} if _HAS_TENSORBOARD else _FAKE_TENSORBOARD
+  printed = run_text(tmp_path, _SUMMARY, **files)
+  assert 'tag: "loss' in printed
+  assert _HAS_TENSORBOARD or printed.endswith(" new\n")
 
 
 _CALLBACK = """
@@ -301,7 +276,7 @@ except Exception as error:
 @pytest.mark.skipif(_HAS_TENSORBOARD, reason="TensorBoard is installed")
 @pytest.mark.parametrize("option", ["--keras2", "--keras3"])
 def test_the_error_of_the_tensorboard_callback(option, tmp_path):
-  printed = run(tmp_path, _CALLBACK, "--tf2", option)
+  printed = run_text(tmp_path, _CALLBACK, "--tf2", option)
   assert "needs TensorBoard" in printed and "pip install" in printed, printed
   explained = legacy_processes.run("--explain", "program.py", cwd=tmp_path)[1]
   assert "missing: tensorboard: pip install" in explained, explained

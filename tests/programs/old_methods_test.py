@@ -70,8 +70,7 @@ with tf.Session() as session:
 
 
 def test_dropped_options_do_nothing_and_moved_ones_move(tmp_path):
-  program = legacy_processes.program(tmp_path, _OLD)
-  printed = legacy_processes.run_forked("--tf1", program, cwd=tmp_path)
+  printed = legacy_processes.run_text(tmp_path, _OLD)
   said, *lines = printed.splitlines()
   assert "map_vectorization of tf.data's OptimizationOptions" in said
   assert "does nothing" in said
@@ -90,8 +89,7 @@ def test_uninstall_takes_the_options_back():
 
 
 def test_a_program_changes_the_options_of_a_dataset(tmp_path):
-  program = legacy_processes.program(tmp_path, _PROGRAM)
-  printed = legacy_processes.run_forked("--tf1", program, cwd=tmp_path)
+  printed = legacy_processes.run_text(tmp_path, _PROGRAM)
   assert printed.splitlines() == [
     "(None, True, False, 'OFF')",
     "(False, True, True, 'OFF')",
@@ -100,10 +98,10 @@ def test_a_program_changes_the_options_of_a_dataset(tmp_path):
 
 
 _LAYERS = """
-import sys
 import tensorflow as tf
 
-if "eager" in sys.argv:
+modes = MODES.split()
+if "eager" in modes:
   tf.enable_eager_execution()
 
 class Twice(tf.keras.layers.Layer):
@@ -114,10 +112,10 @@ class Twice(tf.keras.layers.Layer):
 l2 = tf.keras.regularizers.l2(0.1)
 layers = [tf.keras.layers.Dense(1, kernel_regularizer=l2), Twice(),
           tf.keras.layers.BatchNormalization()]
-x = y = tf.keras.layers.Input([3]) if "model" in sys.argv else tf.ones([2, 3])
+x = y = tf.keras.layers.Input([3]) if "model" in modes else tf.ones([2, 3])
 for layer in layers:
   y = layer.apply(y)
-if "model" in sys.argv:
+if "model" in modes:
   layers = [tf.keras.Model(x, y)]
 for layer in layers:
   print([len(get(inputs)) for get in (layer.get_losses_for,
@@ -135,9 +133,8 @@ for layer in layers:
   ],
 )
 def test_layers_tell_losses_and_updates(modes, expected, tmp_path):
-  program = legacy_processes.program(tmp_path, _LAYERS)
-  args = "--tf1", program, *modes.split()
-  printed = legacy_processes.run_forked(*args, cwd=tmp_path)
+  text = _LAYERS.replace("MODES", repr(modes))
+  printed = legacy_processes.run_text(tmp_path, text)
   assert printed.replace("\n", "") == expected
 
 
@@ -221,8 +218,7 @@ class Test(keras_parameterized.TestCase):
 
 def test_what_lay_beside_a_name(tmp_path):
   """Checks names of 1.15.5, which prints the same but for two errors."""
-  program = legacy_processes.program(tmp_path, _BESIDE)
-  printed = legacy_processes.run_forked("--tf1", program, cwd=tmp_path)
+  printed = legacy_processes.run_text(tmp_path, _BESIDE)
   assert printed.splitlines() == [
     "Use a Python package to read the data, in tf.data.Dataset.from_generator.",
     "mine [TensorShape(None)]",

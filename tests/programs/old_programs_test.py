@@ -23,41 +23,9 @@ _PROGRAMS = sorted(_EXPECTED)
 _DIGITS = helpers.ROOT / "examples" / "legacy"
 
 
-_CHILDREN = "children/run.py"
-# A migrated program needs no help of the package in the processes that it
-# starts. So those processes may be forks, and need not import TensorFlow again.
-_FORK_CHILDREN = """
-import multiprocessing, os, runpy, subprocess, sys
-get_context = multiprocessing.get_context
-multiprocessing.get_context = lambda method: get_context("fork")
-
-def check_output(command):
-  reader, writer = os.pipe()
-  if not os.fork():
-    os.dup2(writer, 1)
-    sys.argv = command[1:]
-    runpy.run_path(sys.argv[0], run_name="__main__")
-    sys.stdout.flush()
-    os._exit(0)
-  os.close(writer)
-  with open(reader, "rb") as printed:
-    return printed.read()
-
-subprocess.check_output = check_output
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
-
-
 def run(program, *args, cwd):
   """Runs a program untouched; returns the lines it prints."""
   return legacy_processes.run_forked(program, *args, cwd=cwd).splitlines()
-
-
-def run_migrated(program, cwd):
-  """Runs a migrated program; returns the lines it prints."""
-  command = ("-c", _FORK_CHILDREN) if program == _CHILDREN else ()
-  env = helpers.KERAS_2
-  return processes.run_forked(*command, program, cwd=cwd, **env).splitlines()
 
 
 def check_printed(lines, expected):
@@ -86,13 +54,7 @@ def migrated(tmp_path_factory):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param(name, marks=[pytest.mark.thorough] * (name == _CHILDREN))
-    for name in _PROGRAMS
-  ],
-)
+@pytest.mark.parametrize("name", _PROGRAMS)
 def test_runs_untouched(name):
   check_printed(run(name, cwd=_LEGACY), _EXPECTED[name]["printed"])
 
@@ -101,7 +63,8 @@ def test_runs_untouched(name):
 @pytest.mark.any_release  # The test above runs the programs on all releases.
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_runs_migrated(name, migrated):
-  check_printed(run_migrated(name, migrated), _EXPECTED[name]["printed"])
+  printed = processes.run_forked(name, cwd=migrated, **helpers.KERAS_2)
+  check_printed(printed.splitlines(), _EXPECTED[name]["printed"])
 
 
 @pytest.mark.any_release
