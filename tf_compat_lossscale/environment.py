@@ -223,10 +223,7 @@ def _apply_gradients(
 
 
 def _variables(self: Any) -> list[tf.Variable]:
-  """Returns an optimizer's variables; in a graph, its loss scale's as well.
-
-  Keras, and programs, initialize what this method returns.
-  """
+  """Returns what Keras initializes: in a graph, the loss scale's, too."""
   found: list[tf.Variable] = _get_own(_variables)(self)
   loss_scale = find_loss_scale(self)
   if loss_scale is None or not _is_honored or tf.executing_eagerly():
