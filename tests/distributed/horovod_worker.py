@@ -16,6 +16,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import growth_backoff_oracle
 import helpers
 import horovod.tensorflow as hvd
 import numpy as np
@@ -91,7 +92,8 @@ def check_states(mode: str, order: str, scale: str, window: int = 1) -> None:
     return tfl.accumulate(opt, window) if window > 1 else opt
 
   dense, sparse = np.ones(2, np.float32), np.ones(3, np.float32)
-  expected, good, applied = 8.0, 0, 0
+  rule = growth_backoff_oracle.Rule(8.0, growth_interval=2)
+  state, applied = rule.start(), 0
   with Program(mode, make) as program:
     for _ in range(20):
       grads = rng.integers(-63, 64, [window, size, 2]) / np.float32(8)
@@ -100,19 +102,16 @@ def check_states(mode: str, order: str, scale: str, window: int = 1) -> None:
         grads[rng.integers(window), rng.integers(size), rng.integers(2)] = bad
       for row in grads:
         *found, found_scale = program.run(row[rank])
-      good += 1
-      if not np.isfinite(grads).all():
-        expected, good = max(expected / 2, 1.0), 0
-      else:
+      finite = bool(np.isfinite(grads).all())
+      state = rule.step(state, finite)
+      if finite:
         mean = grads.mean(axis=(0, 1), dtype=np.float32)
         dense = dense - mean[0]
         sparse = sparse - mean[1] * np.float32([2, 0, 0])
         applied += 1
-        if good == 2:
-          expected, good = expected * 2, 0
       np.testing.assert_array_equal(found[0], dense, name)
       np.testing.assert_array_equal(found[1], sparse, name)
-      assert found_scale == expected, (name, found_scale, expected)
+      assert found_scale == state.current_loss_scale, (name, found_scale, state)
   assert 5 < applied < 19
 
 

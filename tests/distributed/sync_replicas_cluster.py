@@ -11,6 +11,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import growth_backoff_oracle
 import numpy as np
 import tensorflow as tf
 
@@ -105,14 +106,8 @@ def draw_bad(seed, worker, steps, rate):
 
 def model(applied):
   """Returns the state after attempts of steps, applied or not, by NumPy."""
-  step, scale, good = 0, 8.0, 0
-  for ok in applied:
-    if not ok:
-      scale, good = max(scale / 2, 1.0), 0
-      continue
-    step, good = step + 1, good + 1
-    if good == 3:
-      scale, good = scale * 2, 0
+  rule, step = growth_backoff_oracle.Rule(8.0, growth_interval=3), sum(applied)
+  scale, good, *_ = [rule.start(), *rule.run(applied)][-1]
   dense = np.full([2], 1 - 0.125 * step, np.float32)
   sparse = np.ones([3, 2], np.float32)
   sparse[0] -= 0.25 * step

@@ -2,6 +2,8 @@
 from __future__ import print_function
 
 import tensorflow as tf
+from tensorflow.python.training.experimental import loss_scale as loss_scale_module
+from tensorflow.python.training.experimental.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer as MixedPrecision
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 contrib = tf.contrib.mixed_precision
@@ -186,7 +188,7 @@ class Around(contrib.LossScaleOptimizer):
 train('Replaced', Replaced, manager_state)
 train('Around', lambda: Around(sgd(), Base()), manager_state)
 
-MixedPrecision = experimental.MixedPrecisionLossScaleOptimizer
+assert isinstance(loss_scale_module.get('dynamic'), experimental.DynamicLossScale)
 
 
 class Dynamic(experimental.DynamicLossScale):
@@ -214,7 +216,7 @@ class FixedSet(experimental.FixedLossScale):
     self._loss_scale_value = 16.
 
 
-class Weights(experimental.LossScale):
+class Weights(loss_scale_module.LossScale):
   """Sets what the constructor would set."""
 
   def __init__(self):
