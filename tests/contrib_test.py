@@ -52,30 +52,24 @@ def exponential(*args):
 )
 def test_trains_and_leaves_steps_out(mode, inner):
   grads = (1.0, 2.0, _INF, 3.0, float("nan"), 1.0, -2.0)
-  scales = []
-  with Trainer(mode, exponential(1024.0, 2, 2, 2, 0.5), inner) as trainer:
-    for grad in grads:
-      trainer.step(grad)
-      scales.append(trainer.scale)
-    assert trainer.value(trainer.global_step) == 5
-    value = trainer.value(trainer.variables[0])
-  assert scales == [1024, 2048, 2048, 2048, 1024, 1024, 2048]
   with trainers.Trainer(mode, helpers.INNER[inner]) as bare:
     for grad in filter(math.isfinite, grads):
       bare.step(grad)
     expected = bare.value(bare.variables[0])
-  np.testing.assert_allclose(value, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("mode", helpers.MODES)
-def test_a_fixed_scale_leaves_steps_out_too(mode):
-  manager = lambda: contrib.FixedLossScaleManager(512.0)  # noqa: E731
-  with Trainer(mode, manager) as trainer:
-    for grad in (1.0, _INF, 1.0):
-      trainer.step(grad)
-    assert trainer.scale == 512.0
-    assert trainer.value(trainer.global_step) == 2
-    np.testing.assert_allclose(trainer.value(trainer.variables[0]), 0.0)
+  for manager, scales in (
+    (
+      exponential(1024.0, 2, 2, 2, 0.5),
+      [1024, 2048, 2048, 2048, 1024, 1024, 2048],
+    ),
+    (lambda: contrib.FixedLossScaleManager(512.0), [512] * 7),
+  ):
+    with Trainer(mode, manager, inner) as trainer:
+      for grad, scale in zip(grads, scales):
+        trainer.step(grad)
+        assert trainer.scale == scale
+      assert trainer.value(trainer.global_step) == 5
+      value = trainer.value(trainer.variables[0])
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
@@ -112,19 +106,6 @@ def test_names_are_those_of_tensorflow_1(mode):
     "loss_scale_1",
     "top",
   ]
-
-
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_the_optimizer_speaks_for_the_one_inside(mode):
-  with Trainer(mode, exponential(8.0, 2), "momentum") as trainer:
-    trainer.step(1.0)
-    opt, inner = trainer.opt, trainer.opt._opt
-    var = trainer.variables[0]
-    assert opt.get_slot(var, "momentum") is inner.get_slot(var, "momentum")
-    assert opt.get_slot_names() == ["momentum"]
-    assert opt.get_name() == "Momentum"
-    names = [v.op.name for v in opt.variables()]
-    assert names == ["v0/Momentum", "loss_scale", "good_steps", "bad_steps"]
 
 
 def test_a_manager_of_ones_own():
@@ -169,14 +150,10 @@ def test_a_manager_of_ones_own():
     (lambda: contrib.FixedLossScaleManager(0.5), "loss_scale.*0.5"),
     (lambda: contrib.FixedLossScaleManager("x"), "loss_scale.*'x'"),
     (exponential(0, 1), "init_loss_scale.*0"),
-    (exponential(math.nan, 1), "init_loss_scale.*nan"),
     (exponential(1, 0), "incr_every_n_steps.*0"),
-    (exponential(1, 1.5), r"incr_every_n_steps.*1\.5"),
     (exponential(1, 1, -1), "decr_every_n_nan_or_inf.*-1"),
     (exponential(1, 1, 1, 1.0), r"incr_ratio.*1\.0"),
     (exponential(1, 1, 1, 2, 1.0), r"decr_ratio.*1\.0"),
-    (exponential(1, 1, 1, 2, 0), "decr_ratio.*0"),
-    (exponential(1, 1, 1, 2, True), "decr_ratio.*True"),
     (
       lambda: contrib.LossScaleOptimizer(1, contrib.FixedLossScaleManager(1)),
       "opt.*1",
@@ -235,18 +212,6 @@ def test_the_rule_and_what_replaced_it(
       state.good_steps,
       state.spent_hysteresis,
     ]
-
-
-def test_replicas_skip_together():
-  make = exponential(8.0, 100, 1, 2, 0.5)
-  strategy = helpers.two_replicas()
-  with Trainer("function", make, strategy=strategy) as trainer:
-    trainer.step(1.0)
-    after = trainer.value(trainer.variables[0]).tolist()
-    assert after != [1.0, 1.0]
-    trainer.step(_INF)
-    assert trainer.value(trainer.variables[0]).tolist() == after
-    assert trainer.scale == 4.0
 
 
 def test_the_state_is_public():

@@ -59,14 +59,21 @@ def make_scaled(kind, monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ("mode", "kind", "apply_only"),
-  helpers.pairs(helpers.MODES, ["sgd", "momentum", "adam"], [False, True]),
+  ("mode", "kind", "apply_only", "replicas"),
+  helpers.pairs(
+    helpers.MODES, ["sgd", "momentum", "adam"], [False, True], [1, 2]
+  ),
 )
-def test_steps_are_those_of_the_wrapper(mode, kind, apply_only, monkeypatch):
+def test_steps_are_those_of_the_wrapper(
+  mode, kind, apply_only, replicas, monkeypatch
+):
   specs = (trainers.Spec(), trainers.Spec((3, 2), kind="sparse"))
 
   def record(make):
-    with trainers.Trainer(mode, make, specs, apply_only) as trainer:
+    strategy = helpers.two_replicas() if replicas == 2 else None
+    with trainers.Trainer(
+      mode, make, specs, apply_only, strategy=strategy
+    ) as trainer:
       for factor in _SCHEDULE:
         trainer.step(factor, factor)
         yield trainer.state(), trainer.loss_scale, trainer.good_steps
@@ -81,18 +88,6 @@ def test_steps_are_those_of_the_wrapper(mode, kind, apply_only, monkeypatch):
     trainers.assert_same_state(state, wrapped_state)
     assert scale == wrapped_scale
   assert found[-1][1:] == (2.0**13, 2)
-
-
-def test_replicas_share_the_loss_scale(monkeypatch):
-  make = lambda: make_scaled("momentum", monkeypatch)  # noqa: E731
-  strategy = helpers.two_replicas()
-  with trainers.Trainer("function", make, strategy=strategy) as trainer:
-    trainer.step(1.0)
-    once = trainer.state()
-    assert once["v0"][0] != 1.0
-    trainer.step(np.nan)
-    trainers.assert_same_state(trainer.state(), once)
-    assert trainer.loss_scale == 2.0**14
 
 
 # Values of the three variables -> whether there is a loss scale, and whether
@@ -129,14 +124,12 @@ def test_settings(values, scales, rewrites, monkeypatch):
   assert half_precision.is_float16() == rewrites
 
 
-def test_a_session_turns_the_rewrite_on(monkeypatch):
+@pytest.mark.parametrize("kind", [tf1.Session, tf1.InteractiveSession])
+def test_a_session_turns_the_rewrite_on(kind, monkeypatch):
   monkeypatch.setenv(legacy_names.GRAPH_REWRITE, "1")
-  assert half_precision.is_float16(tf1.ConfigProto(device_count={"CPU": 1}))
-
-
-def test_an_interactive_session_turns_the_rewrite_on(monkeypatch):
-  monkeypatch.setenv(legacy_names.GRAPH_REWRITE, "1")
-  half_precision.is_float16(kind=tf1.InteractiveSession)
+  config = tf1.ConfigProto(device_count={"CPU": 1})
+  is_on = half_precision.is_float16(config, kind)
+  assert is_on == (kind is tf1.Session)  # The other one optimizes no graph.
   monkeypatch.delenv(legacy_names.GRAPH_REWRITE)
   assert half_precision.is_float16()
 
@@ -372,6 +365,8 @@ def test_checkpoints_by_object(there, here, graph, monkeypatch, tmp_path):
 
     old = make(there, 100)
     path, saved = old.save(tmp_path), old.values()
+    if there == "environment":
+      assert checkpoint.describe(path).api == "NVIDIA's TensorFlow 1"
     new = make(here, 500)
     report = new.restore(path)
     restored = new.values()
@@ -382,29 +377,6 @@ def test_checkpoints_by_object(there, here, graph, monkeypatch, tmp_path):
     assert {"0/scale", "0/good"} <= common
   elif here == "environment":
     assert len(report.initialized) == 2 and restored["0/scale"] == 2.0**15
-
-
-def test_names_of_variables_and_the_checkpoint(monkeypatch, tmp_path):
-  names = []
-  for scaled in (False, True):
-    with helpers.mode_scope("graph_v1"), tf1.Session() as session:
-      w = tf1.get_variable("w", initializer=[1.0])
-      opt = (
-        make_scaled("adam", monkeypatch)
-        if scaled
-        else wrap("dynamic", helpers.INNER["adam"])()
-      )
-      opt.minimize(w * w, var_list=[w])
-      names.append(helpers.variable_names())
-      # As Keras does with an optimizer of TensorFlow.
-      session.run(tf1.variables_initializer([w, *opt.variables()]))
-      path = tf.train.Checkpoint(opt=opt, w=w).save(str(tmp_path / "ckpt"))
-  assert names[0] == names[1]
-  description = checkpoint.describe(path)
-  assert description.api == "NVIDIA's TensorFlow 1"
-  (state,) = description.loss_scales
-  assert state.value == 2.0**15
-  assert state.names[0] == "opt/loss_scale/current_loss_scale"
 
 
 class Passes(tf1.train.Optimizer):

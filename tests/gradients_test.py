@@ -114,6 +114,12 @@ def test_unscale_of_sparse_and_missing_gradients():
     ([np.array(math.inf, np.float16)], False),
     ([tf.constant([1.0, math.inf], tf.bfloat16)], False),
     ([np.array([3, 4], np.int32), np.array([True])], True),
+    ({"a": [1.0, {"b": (2.0, None)}]}, True),
+    ({"a": [1.0, {"b": (2.0, -math.inf, None)}]}, False),
+    (tf.IndexedSlices(tf.constant([1.0, 2.0]), tf.constant([0, 1])), True),
+    (tf.IndexedSlices(tf.constant([math.nan]), tf.constant([0])), False),
+    ([np.float64(3), np.zeros([0, 4], "f"), 7, np.array([1, 2])], True),
+    ([np.array([1, complex(0, math.nan)], np.complex64)], False),
   ],
 )
 def test_all_finite(grads, expected):

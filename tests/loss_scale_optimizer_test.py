@@ -32,35 +32,6 @@ from tf_compat_lossscale.keras import _keras2
 tf1 = tf.compat.v1
 
 
-@pytest.mark.parametrize(
-  ("mode", "use_resource"),
-  # Eager variables are resource variables, whatever `use_resource` is.
-  [*((mode, True) for mode in MODES), ("graph_v1", False), ("graph_v2", False)],
-)
-def test_a_whole_schedule(mode, use_resource):
-  make = wrap(dynamic(), lambda: tf1.train.MomentumOptimizer(0.5, 0.5))
-  with Trainer(mode, make, use_resource=use_resource) as trainer:
-    trainer.step(1.0)
-    trainer.step(1.0)
-    good = trainer.state()
-    assert trainer.loss_scale == 16
-    for bad in (math.inf, math.nan, [1.0, -math.inf]):
-      trainer.step(bad)
-      changed = {
-        name
-        for name, value in trainer.state().items()
-        if value.tobytes() != good[name].tobytes()
-      }
-      assert changed == {"current_loss_scale"}
-    assert (trainer.loss_scale, trainer.good_steps) == (2, 0)
-    trainer.step(1.0)
-    state = trainer.state()
-    # Velocities 1, 1.5 and 1.75, each applied at a rate of 0.5.
-    assert state["v0"].tolist() == [1 - 0.5 * 4.25] * 2
-    assert state["v0/momentum"].tolist() == [1.75] * 2
-    assert state["global_step"] == 3
-
-
 def test_a_ref_global_step_with_resource_variables():
   with helpers.mode_scope("graph_v2"), tf1.Session() as session:
     v = tf1.get_variable("v", initializer=1.0, use_resource=True)

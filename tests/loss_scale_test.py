@@ -13,68 +13,36 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core.tf import graphs
 
 tf1 = tf.compat.v1
 
 
-def update(loss_scale, grad):
-  """Returns (should_apply, loss scale, good steps) after an update."""
-  op, applied = loss_scale.update([tf.constant(grad, tf.float32)])
-  assert op is None
-  return bool(applied), float(loss_scale()), int(loss_scale.good_steps)
+def test_an_update_reads_and_writes_in_order():
+  """Checks the order that workers of a parameter server rely on."""
+  with helpers.mode_scope("graph_v1") as graph:
+    loss_scale = tfl.DynamicLossScale(8, 2)
+    update_op, finite = loss_scale.update([tf1.placeholder(tf.float32, [])])
+    before = lambda op: graphs.list_ancestors([op]) - {op}  # noqa: E731
 
+    def find(kind, variable):
+      found = []
+      for op in graph.get_operations():
+        handle = op if op.type != kind else op.inputs[0].op
+        while handle.type == "Switch":  # Into a branch.
+          handle = handle.inputs[0].op
+        if handle is variable.handle.op and op.name.startswith("cond/"):
+          found += [op] * (op.type == kind)
+      return found
 
-# training/differential_test.py compares the rule with TensorFlow's own.
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-def test_the_rule(bad):
-  for arguments, rows in {
-    (8, 3): [(1, 8, 1), (1, 8, 2), (1, 16, 0), (1, 16, 1)],
-    (10, 2, 4): [
-      *[(0, 10, 1), (bad, 2.5, 0), (bad, 1, 0), (bad, 1, 0)],
-      *[(0, 1, 1), (0, 4, 0), (bad, 1, 0)],
-    ],
-    # It does not grow beyond float32.
-    (2.0**127, 2): [(1, 2.0**127, 1), (1, 2.0**127, 0), (bad, 2.0**126, 0)],
-  }.items():
-    scale = tfl.DynamicLossScale(*arguments)
-    for grad, *state in rows:
-      assert update(scale, grad) == (math.isfinite(grad), *state)
-
-
-@pytest.mark.parametrize(
-  ("grads", "is_finite"),
-  [
-    (tf.constant(1.0).numpy(), True),
-    ([None], True),
-    ([], True),
-    ({"a": [1.0, {"b": (2.0, None)}]}, True),
-    (tf.IndexedSlices([1.0, 2.0], [0, 1]), True),
-    ([np.float64(3), np.zeros([0, 4], "f"), 7, np.array([1, 2])], True),
-    (tf.constant(math.inf).numpy(), False),
-    ([None, [math.nan]], False),
-    ({"a": [1.0, {"b": (2.0, -math.inf, None)}]}, False),
-    (tf.IndexedSlices([1.0, math.nan], [0, 1]), False),
-    ([np.float16(math.inf), 1.0], False),
-    ([np.array([1, complex(0, math.nan)], np.complex64)], False),
-  ],
-)
-def test_nests(grads, is_finite):
-  loss_scale = tfl.DynamicLossScale(8, 5)
-  _, should_apply = loss_scale.update(grads)
-  assert should_apply.dtype == tf.bool and should_apply.shape == ()
-  assert bool(should_apply) == is_finite
-  assert float(loss_scale()) == (8 if is_finite else 4)
-  assert int(loss_scale.good_steps) == is_finite
-
-
-def test_update_op_is_a_tensor_in_a_graph():
-  with tf.Graph().as_default(), tf1.Session() as session:
-    loss_scale = tfl.DynamicLossScale(8, 1)
-    update_op, _ = loss_scale.update([tf.constant(1.0)])
-    again = tf.identity(update_op)  # Programs use the update as a tensor.
-    session.run(tf1.global_variables_initializer())
-    session.run(again)
-    assert session.run(loss_scale()) == 16
+    good, scale = loss_scale.good_steps, loss_scale.current_loss_scale
+    look, look_again = find("ReadVariableOp", good)
+    (read,) = find("ReadVariableOp", scale)
+    (reset,), (write,) = (find("AssignVariableOp", v) for v in (good, scale))
+  assert finite.op in before(look) and read in before(look_again)
+  assert reset in before(write) and write in before(update_op.op)
+  # Programs use the update as a tensor.
+  assert isinstance(update_op, tf.Tensor) and update_op.name == "cond/update:0"
 
 
 @pytest.mark.parametrize("make", [float, lambda x: tf.constant(x, tf.float64)])
@@ -116,18 +84,6 @@ def test_fixed_loss_scale(mode):
       assert (update_op is None) == (mode == "eager")
     assert loss_scale._loss_scale_value == 1000.0
     assert repr(loss_scale) == "FixedLossScale(1000.0)"
-
-
-def test_defaults():
-  loss_scale = tfl.DynamicLossScale()
-  assert loss_scale.initial_loss_scale == 2**15
-  assert loss_scale.increment_period == 2000
-  assert loss_scale.multiplier == 2
-  assert float(loss_scale()) == 2**15
-  assert loss_scale().dtype == tf.float32
-  assert int(loss_scale.good_steps) == 0
-  assert loss_scale.good_steps.dtype == tf.int64
-  assert not loss_scale.current_loss_scale.trainable
 
 
 def test_repr_tells_the_state_where_it_can():
@@ -233,8 +189,9 @@ def test_a_scale_below_1_is_for_growth_backoff():
 
 
 def test_periods():
-  scale = tfl.DynamicLossScale(increment_period=2**63 - 1)
-  assert update(scale, 1.0) == (True, 2**15, 1)
+  loss_scale = tfl.DynamicLossScale(increment_period=2**63 - 1)
+  loss_scale.update([tf.constant(1.0)])
+  assert (loss_scale().numpy(), loss_scale.good_steps.numpy()) == (2**15, 1)
   loss_scale = tfl.DynamicLossScale(increment_period=2.0)
   assert loss_scale.increment_period == 2
   assert isinstance(loss_scale.increment_period, int)
@@ -247,7 +204,7 @@ def test_get():
   assert tfl.get(None) is None
   loss_scale = tfl.get("dynamic")
   assert isinstance(loss_scale, tfl.DynamicLossScale)
-  assert loss_scale.get_config() == tfl.DynamicLossScale().get_config()
+  assert loss_scale.get_config() == OWN.DynamicLossScale().get_config()
   assert tfl.get(loss_scale) is loss_scale
 
 

@@ -221,21 +221,3 @@ def test_known_gradients_leave_names_as_tensorflow_has_them(
       session.run(train)
       results.append((helpers.variable_names(), session.run(opt._loss_scale())))
   assert results[0] == results[1]
-
-
-def test_accumulation_in_a_function():
-  v, total = tf.Variable([2.0]), tf.Variable([0.0])
-  opt = wrap(dynamic(8, 1), INNER["sgd"])()
-
-  @tf.function
-  def step(g, last):
-    ((grad, _),) = opt.compute_gradients(lambda: v * g, [v])
-    total.assign_add(grad)
-    if last:
-      opt.apply_gradients([(total.read_value(), v)])
-      total.assign([0.0])
-
-  for g, last in ((1.0, False), (2.0, True), (math.nan, True), (1.0, True)):
-    step(tf.constant(g), tf.constant(last))
-  assert v.numpy().tolist() == [0.0]
-  assert float(opt.loss_scale()) == 16

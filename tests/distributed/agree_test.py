@@ -121,13 +121,6 @@ def test_any_workers_infinity_skips_the_step_of_all(mode, scale):
   assert steps == [1, 1, 1, 1, 2, 3, 4]
 
 
-def test_the_agreement_of_a_loss_scale():
-  with Worker("eager", SCALES["dynamic"], target="loss scale") as worker:
-    worker.others = 1.0
-    worker.step(1.0)
-    assert worker.loss_scale == 4 and worker.calls == 1
-
-
 def test_a_fixed_loss_scale_exchanges_nothing():
   with Worker("eager", lambda: tfl.FixedLossScale(8)) as worker:
     worker.step(1.0)
@@ -176,7 +169,8 @@ def test_keras(mode):
 
 def test_replicas_agree():
   """Another worker's infinity skips the step of both replicas."""
-  with Worker("function", SCALES["dynamic"], replicas=2) as worker:
+  make = SCALES["dynamic"]
+  with Worker("function", make, target="loss scale", replicas=2) as worker:
     for own, others, scale in ((1, 0, 8), (_INF, 0, 4), (1, 1, 2), (1, 0, 2)):
       before = worker.state()["v0"].tolist()
       worker.others = others

@@ -222,26 +222,6 @@ def test_both_ways_eagerly():
     apply(grads)
 
 
-def test_a_models_own_train_step():
-  class Model(k3.Sequential):
-    def train_step(self, data):  # As Keras's guide had it.
-      x, y = data
-      with tf.GradientTape() as tape:
-        loss = self.compute_loss(y=y, y_pred=self(x, training=True))
-        scaled = self.optimizer.get_scaled_loss(loss)
-      variables = self.trainable_variables
-      grads = tape.gradient(scaled, [v.value for v in variables])
-      grads = self.optimizer.get_unscaled_gradients(grads)
-      self.optimizer.apply_gradients(zip(grads, variables))
-      return {"loss": loss}
-
-  model = Model([k3.Input((2,)), k3.layers.Dense(1, use_bias=False)])
-  model.set_weights([np.ones((2, 1), "f")])
-  model.compile(own(k3.optimizers.SGD(0.125)), "mse")
-  model.fit(_X, _Y, batch_size=4, epochs=2, verbose=0)
-  assert float(model.weights[0][0, 0]) == 1.375
-
-
 def test_replicas():
   strategy = helpers.two_replicas()
 

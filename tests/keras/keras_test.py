@@ -2,55 +2,9 @@
 """Tests the names of `tf.keras.mixed_precision.experimental`, and where."""
 
 import helpers
-import numpy as np
 import processes
-import tensorflow as tf
 
-import tf_compat_lossscale as tfl
-from tf_compat_lossscale import keras
-from tf_compat_lossscale.keras import _keras2
-
-k2 = _keras2.keras
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
-
-
-def sessions():
-  """Checks Keras 2 in TensorFlow 1's style: graphs, sessions and `fit`."""
-  tf1 = tf.compat.v1
-  tf1.disable_v2_behavior()
-  layers = k2.__dict__.get("layers")
-  tf1.keras.layers.enable_v2_dtype_behavior()
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = tf1.get_variable(
-      "w", [2], initializer=tf1.ones_initializer(), use_resource=True
-    )
-    factor = tf1.placeholder(tf.float32, [])
-    opt = keras.LossScaleOptimizer(
-      k2.optimizers.legacy.SGD(0.5), tfl.DynamicLossScale(8, 2)
-    )
-    loss = lambda: tf.reduce_sum(w) * factor  # noqa: E731
-    op = opt.minimize(loss, [w])
-    session.run(tf1.global_variables_initializer())
-    scales = []
-    for value in (1.0, 1.0, float("inf"), 1.0):
-      session.run(op, {factor: value})
-      scales.append(float(session.run(opt.loss_scale)))
-    assert scales == [8.0, 16.0, 8.0, 8.0], scales
-    assert session.run(w).tolist() == [-0.5, -0.5]
-  k2.backend.clear_session()
-  policy = keras.Policy("mixed_float16", tfl.DynamicLossScale(64, 2))
-  keras.set_policy(policy)
-  out = layers.Activation("linear", dtype="float32")
-  model = k2.Sequential([layers.Dense(3, input_shape=(4,)), out])
-  model.compile(k2.optimizers.legacy.SGD(0.01), "mse")
-  assert isinstance(model.optimizer, keras.LossScaleOptimizer)
-  model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=3, verbose=0)
-  session = tf1.keras.backend.get_session()
-  assert session.run(model.optimizer.loss_scale) == 128.0
-
-
-def test_sessions():
-  processes.run_alone(sessions, **helpers.KERAS_2)
 
 
 def test_brings_no_keras_3():

@@ -298,7 +298,7 @@ def optimizers_in_graphs():
   tf1.keras.layers.enable_v2_dtype_behavior()
   legacy, new = k2.optimizers.legacy.SGD, k2.optimizers.SGD
   none = keras.Policy("mixed_float16", None)
-  scaled = keras.Policy("mixed_float16")
+  scaled = keras.Policy("mixed_float16", tfl.DynamicLossScale(64, 2))
   fixed = keras.Policy("float32", 4)
 
   def compile_with(policy, optimizer):
@@ -330,10 +330,11 @@ def optimizers_in_graphs():
   said = raised(ValueError, compile_with, scaled, tf1_sgd)
   assert "when a dtype policy with a loss scale is used" in said
   compile_with(none, tf1_sgd)
-  for policy, given in ((scaled, "sgd"), (fixed, legacy())):
+  for policy, given, scale in ((scaled, "sgd", 128), (fixed, legacy(), 4)):
     model = compile_with(policy, given)
     assert isinstance(model.optimizer, keras.LossScaleOptimizer)
-    model.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
+    model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=3, verbose=0)
+    assert k2.backend.get_value(model.optimizer.loss_scale) == scale
   mine = wrapped(legacy())
   assert compile_with(scaled, mine).optimizer is mine
 

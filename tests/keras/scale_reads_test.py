@@ -95,6 +95,8 @@ def test_programs_of_2_3_call_a_loss_scale(mode, replicated):
       factor.load(value, session) if graph else factor.assign(value)
       step()
       results.append(tuple(map(float, read())))
+  held = session.run(var) if graph else var.numpy()
+  assert held == 5 - 2 * strategy.num_replicas_in_sync  # A step was skipped.
   now = [4.0, 2.0, 4.0]
   was = now if graph else [2.0] * 3  # Eagerly, the value is read once.
   assert results == list(zip(now, now, now, was))
