@@ -215,9 +215,7 @@ def _defects(repo: pathlib.Path, work: pathlib.Path) -> None:
 _WHOLE_SEEDS = """
 import random
 import runpy
-import tensorflow as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
 seed = random.seed
 random.seed = lambda x=None: seed(x and int(x))
 runpy.run_path("main.py", run_name="__main__")
@@ -502,6 +500,7 @@ PROGRAMS = (
     checkpoint="{work}/model",
     prepare=_photos,
     settings=_FULLER,
+    run=("--tf1", "--keras2"),
     remark="a program of ours makes seeds Python's integers, as 3.11 asks",
     timeout=900,
   ),
