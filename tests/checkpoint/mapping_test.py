@@ -80,6 +80,20 @@ def test_names_do_not_show_an_order_across_scopes(same_order, tmp_path):
   assert "mapping" in report.proofs["beta1_power_1"]
 
 
+@pytest.mark.any_release
+@pytest.mark.parametrize("there", [["", "gen"], ["gen", ""]])
+def test_a_lost_scope_is_not_the_root(there, tmp_path):
+  """Checks that powers of `gen`, at the root in v2, are not the root's."""
+  path, saved = save_program(tmp_path, [(x, "dynamic") for x in there], False)
+  here, wishes = [("gen", "dynamic")], {"missing": "initialize"}
+  with pytest.raises(checkpoint.CheckpointError, match="for beta1_power"):
+    restore_program(path, here, True, **wishes)
+  found, _ = restore_program(path, here, True, same_order=True, **wishes)
+  number = there.index("gen")
+  for use in ("beta1", "beta2", "loss_scale"):
+    assert found[0, use] == saved[number, use]
+
+
 _COND = [("", "dynamic"), ("cond/", "plain")]
 _PLAIN = [("", "plain"), ("gen/", "plain"), ("cond/", "plain")]
 _DYNAMIC = [(scope, "dynamic") for scope, _ in _PLAIN]

@@ -213,6 +213,8 @@ def test_the_command_line(tmp_path, capsys):
     (("c/v", "a/b/w"), {"c/v", "c/c/v/Adam", "c/v/Average"}),
     (("c/b/v", "a/b/w"), {"c/b/v", "c/c/b/v/Adam", "c/b/v/Average"}),
     (("v", "a/b/w"), {"v", "v/Adam", "v/Average"}),
+    # `b` is the end of this scope's name, but no scope in it.
+    (("c/bb/v", "a/b/w"), {"c/bb/v", "a/c/bb/v/Adam", "c/bb/v/Average"}),
   ],
 )
 def test_a_conversion_moves_the_scope_before_a_slot(pair, expected, tmp_path):

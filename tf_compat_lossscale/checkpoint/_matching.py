@@ -344,15 +344,15 @@ class Matching:
       {name: names.get_scope(name) for name in theirs},
     )
     pairs = {targets[0]: candidates[0] for targets, candidates in groups}
-    at_root = [name for name in left if not names.get_scope(name)]
+    at_root = [name for name in theirs if not names.get_scope(name)]
     if not may_lose_scope:
       are_clear = not lone or not left
     elif len(lone) == len(left) == 1:  # The only one left, at the root.
-      has_root = at_root or not self.get_scope(lone[0])
-      are_clear = bool(has_root) or not self.has_scope(lone[0])
+      has_root = left[0] in at_root or not self.get_scope(lone[0])
+      are_clear = has_root or not self.has_scope(lone[0])
       pairs[lone[0]] = left[0]
-    else:
-      are_clear = not lone and not at_root
+    else:  # A target at the root may be of a scope that is left.
+      are_clear = not lone and not (left and at_root)
     why = _ONLY if len(ours) == len(theirs) == 1 else _ONLY_IN_SCOPE
     is_told = are_clear and all(len(t) == len(c) == 1 for t, c in groups)
     return (pairs, why.format(what)) if is_told else (None, "")

@@ -370,7 +370,7 @@ class _Scopes:
       *(weights if self._is_known or not singles else ()),
     ]:
       scope = names.split_scope(weight)[0]
-      if is_doubled and scope.endswith(inside):
+      if is_doubled and f"/{scope}".endswith(f"/{inside}"):
         front = scope.removesuffix(inside)
       else:
         front = next(iter(self._shift(before)), before)
