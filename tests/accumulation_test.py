@@ -376,6 +376,22 @@ def test_in_a_cond_of_the_program(mode, use_resource):
       assert session.run(opt.loss_scale()) == 4
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_loop_in_a_function(jit):
+  v = tf.Variable([1.0])
+  opt = accumulated(inner=lambda: tf1.train.AdamOptimizer(0.5))()
+  step = lambda x: opt.minimize(lambda: v * x, var_list=[v])  # noqa: E731
+
+  @tf.function(jit_compile=jit)
+  def train(grads):
+    for i in tf.range(5):
+      step(grads[i])
+
+  train(tf.constant([1.0, 3.0, math.inf, 1.0, 2.0]))
+  assert (int(opt.micro_batches), float(opt.loss_scale())) == (1, 4)
+  np.testing.assert_allclose(v, [0.5], rtol=1e-5)
+
+
 def test_threads():
   weight = tf.Variable(0.0)
   opt = accumulated(dynamic(8, 1000), steps=4)()

@@ -323,6 +323,25 @@ def test_no_dynamic_loss_scale(tmp_path):
 
 
 @pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("to", "listed", "scale"),
+  [
+    ("contrib", ("beta1_power", "beta2_power"), {}),
+    ("contrib", ("cond_1/beta1_power", "cond_1/beta2_power"), _SCALE),
+    ("contrib", (), {}),
+    ("saver", ("beta1_power", "beta2_power"), {}),
+  ],
+)
+def test_only_powers_without_a_loss_scale_get_a_note(
+  to, listed, scale, tmp_path
+):
+  source = save(tmp_path, "w", *listed, **scale)
+  result = checkpoint.convert(source, tmp_path / "new", to)
+  is_noted = any("no dynamic loss scale" in note for note in result.notes)
+  assert is_noted == (to == "contrib" and bool(listed) and not scale)
+
+
+@pytest.mark.any_release
 def test_mappings_decide_on_the_rest(tmp_path):
   """Checks the other power, the rest of a loss scale, and a new loss scale."""
   source = save(

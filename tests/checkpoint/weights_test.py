@@ -127,13 +127,14 @@ _CASES = {
       "head/Adam": _ONES,  # There is no variable `head`.
       "m": _ONES,
       "beta1_power": _ONES,  # No scalar.
+      "beta2_power": np.int64(3),  # Not of floating point.
       "bn/moving_mean": _ONES,
       "bn/moving_variance": _ONES,
       "scale": np.float32(2),
       "loss_scale": _ONES,
     },
     {},
-    ("w/mask", "w/v", "scale"),
+    ("w/mask", "w/v", "scale", "beta2_power"),
   ),
   "averages": (
     {"w": _ONES, "bn/moving_mean": _ONES, f"loss/{_AVERAGE}": _ONES},
