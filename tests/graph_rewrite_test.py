@@ -96,6 +96,13 @@ _WRAPPED = (
       (sgd, loss_scale, "loss.scale")
       for loss_scale in (None, "static", 0, True)
     ),
+    (
+      lambda: importlib.import_module(
+        "tensorflow.python.keras.optimizer_v2.adam"
+      ).Adam(),
+      8,
+      r"private copy of Keras: make one of tf.keras.*use_keras_2\(\)",
+    ),
   ],
 )
 def test_refuses(make, loss_scale, message):

@@ -25,6 +25,7 @@ _SCALING = (
   "MixedPrecisionLossScaleOptimizerV1",
 )
 _KERAS = ("keras", "tf_keras")
+_PRIVATE_KERAS = "tensorflow.python.keras."
 _NO_NAME = "Pass an optimizer, not its name: for instance"
 # The attribute of an optimizer that has a loss scale by the environment.
 BY_ENVIRONMENT = "_loss_scale_by_environment"
@@ -88,6 +89,12 @@ def show_wrong(value: Any) -> str:
   shown = show(value)
   if find_keras(value):
     return f"{shown}. {_advise_keras(value)}"
+  if any(x.__module__.startswith(_PRIVATE_KERAS) for x in type(value).__mro__):
+    return (
+      f"{shown}. This optimizer is of TensorFlow's private copy of Keras: make "
+      "one of tf.keras.optimizers in its place; "
+      f"{_PACKAGE}.use_keras_2() makes tf.keras Keras 2."
+    )
   if isinstance(value, str):
     return f"{shown}. {_NO_NAME} tf.compat.v1.train.AdamOptimizer(1e-3)."
   if callable(getattr(value, "update", None)) and hasattr(value, "get_config"):
@@ -108,7 +115,7 @@ def show(value: Any) -> str:
 def find_keras(value: Any) -> str:
   """Returns the version of the Keras that an optimizer is of; "" for others."""
   for cls in type(value).__mro__:
-    package = cls.__module__.removeprefix("tensorflow.python.").split(".")[0]
+    package = cls.__module__.split(".")[0]
     if package in _KERAS and "Optimizer" in cls.__name__:
       return str(getattr(sys.modules.get(package), "__version__", "2"))
   return ""
