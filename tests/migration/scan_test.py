@@ -154,6 +154,7 @@ def test_a_second_migrate_takes_no_other_tensorflow(tmp_path):
     one=f"{_OLD_1}def f(): tf.placeholder(1)\n",
     two=f"{_TF}def f(): tf.get_variable('x')\n",
     policy=f"{_KERAS}def f(): return tf.Variable(1.0)\n",
+    logs=f"{_KERAS}def f(): tf.logging.info('x')\n",
     mp="from tensorflow.keras.mixed_precision import experimental as m\n",
     none=f"{_TF}def f(): return tf.Variable(1.0)\n",
     start=f"import none\nimport one\n{_MAIN}",

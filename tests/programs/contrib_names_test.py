@@ -205,6 +205,10 @@ def test_a_missing_package_is_named(monkeypatch):
   def find_others(name, *args):
     return None if name == "tf_slim" else find(name, *args)
 
+  with tfl.installed():
+    # What needs no tf_slim does not import it, which takes long.
+    assert tf.contrib.training.HParams and tf.contrib.framework.with_shape
+    assert "tf_slim" not in sys.modules
   monkeypatch.setattr(machinery.PathFinder, "find_spec", find_others)
   with tfl.installed():
     for module in ("slim", "layers"):
@@ -222,6 +226,17 @@ def test_a_missing_package_is_named(monkeypatch):
     "tensorflow.contrib.metrics.streaming_mean", 1, None
   )
   assert absence.command == "pip install tf_slim"
+
+
+def test_a_name_that_needs_no_package_asks_for_none(monkeypatch):
+  monkeypatch.delitem(sys.modules, "tf1_contrib.estimator", raising=False)
+  monkeypatch.setitem(sys.modules, "tensorflow_estimator", None)
+  scope = {}
+  with tfl.installed():
+    assert "multi_class_head" in dir(tf.contrib.estimator)
+    assert not hasattr(tf.contrib.estimator, "no_such")
+    exec("from tensorflow.contrib.training import *", scope)
+  assert scope["HParams"] and "_parse" not in scope
 
 
 @pytest.mark.parametrize(

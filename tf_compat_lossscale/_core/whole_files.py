@@ -12,6 +12,7 @@ def replace_file(path: str, data: bytes) -> None:
   """Writes a file beside its place, and then moves it there.
 
   An error or an interrupt leaves the old file as it was, and no temporary file.
+  A process that is killed may leave that: `.lossscale-` and hexadecimal digits.
   A file that was there keeps its mode. If `path` is a link, the link stays, and
   the file that it leads to is replaced.
 

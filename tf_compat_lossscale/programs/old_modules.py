@@ -253,8 +253,12 @@ class _ContribModule(LazyModule):
       except TargetError:  # Its package is not here.
         continue
       listed = vars(module).get("__all__") or dir(module)
-      names |= {x for x in listed if not _is_import(vars(module).get(x), home)}
-    return sorted(name for name in names if not name.startswith("__"))
+      names |= {
+        name
+        for name in listed
+        if name[0] != "_" and not _is_import(vars(module).get(name), home)
+      }
+    return sorted(names)
 
   def _load(self, name: str) -> Any:
     if name == "__all__":  # The names that `from … import *` binds.

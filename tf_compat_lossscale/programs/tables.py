@@ -20,8 +20,8 @@ The module `data` had the names `Dataset` and `Iterator`. They are
       tf_slim.layers: *
 
 Other names of `layers` are those of `tf_slim.layers`. (Names that need Keras 2
-stand alone: the error for another name must not speak of Keras.) A module
-without a name can be imported.
+or `tensorflow_estimator` stand alone: the error for another name must not speak
+of that.) A module without a name can be imported.
 
     keras = tf.keras
 
@@ -345,7 +345,8 @@ estimator
     stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook
   tf.estimator: BaselineEstimator DNNEstimator DNNLinearCombinedEstimator
     LinearEstimator add_metrics
-  tf1_contrib.estimator: *
+  tf1_contrib.estimator: binary_classification_head clip_gradients_by_norm
+    multi_class_head regression_head
 factorization
   py.ops.clustering_ops: COSINE_DISTANCE KMEANS_PLUS_PLUS_INIT KMeans
     RANDOM_INIT SQUARED_EUCLIDEAN_DISTANCE
@@ -360,12 +361,12 @@ framework
     convert_to_tensor_or_sparse_tensor is_tensor sort
   py.ops.init_ops: convolutional_delta_orthogonal convolutional_orthogonal_1d
     convolutional_orthogonal_2d convolutional_orthogonal_3d
+  tf1_contrib.framework: *
   tf_slim.ops.variables: *
   tf_slim.ops.arg_scope: add_arg_scope arg_scope arg_scoped_arguments
     current_arg_scope has_arg_scope
   py.framework.ops: get_name_scope
   py.framework.smart_cond: smart_case smart_cond smart_constant_value
-  tf1_contrib.framework: *
   ours.contrib_parameters: remove_squeezable_dimensions
   py.framework.tensor_spec: BoundedTensorSpec
 graph_editor
@@ -468,10 +469,11 @@ tpu
   py.tpu.tpu_feed: InfeedQueue
 training
   tf.train: checkpoints_iterator
-  tf_slim.training.training: *
-  tf_slim.training.evaluation: *
+  # tf_slim takes long to import: what needs it not comes first.
   tf1_contrib.buckets: *
   tf1_contrib.training: *
+  tf_slim.training.training: *
+  tf_slim.training.evaluation: *
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 

@@ -160,8 +160,9 @@ def may_have(module: str, name: str) -> bool:
     if not (spec.origin or "").endswith(".py"):
       return True
     text = _read(str(spec.origin))
-    # The pattern begins with the name, which Python looks for fast.
-    word = rf"{name}\b(?<!\w{name})"
+    # The pattern begins with the name, which Python looks for fast. A word in
+    # quotes may be the name of an op.
+    word = rf"{name}\b(?<![\w\"']{name})"
     has_word = name in text and re.search(word, text)
     if has_word or any(each in text for each in _MAKING_NAMES):
       return True

@@ -23,6 +23,7 @@ from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import tensorflow_names
 
 _TENSORFLOW, _V1 = "tensorflow.", "tensorflow.compat.v1"
+_OUR_KERAS = "tf_compat_lossscale.keras"
 
 # Names without which a TensorFlow 1 program cannot work, and which a TensorFlow
 # 2 program has no use for: they weigh 4. Others are easily overlooked.
@@ -41,9 +42,10 @@ _NOT_EAGER = re.compile(
 _LEAVES_EAGER = re.compile(
   r"tensorflow\.(compat\.v1\.)?disable_(v2_behavior|eager\w+)"
 )
-# Names that TensorFlow 1.15 has, too, but hardly any program of its time uses.
+# Names that TensorFlow 1.15 has, too, but hardly any program of its time uses;
+# and what `migrate` makes of them.
 _RATHER_2 = re.compile(
-  r"GradientTape|function|compat\.v2\b|keras\.mixed_precision\b"
+  rf"{_OUR_KERAS}\b|GradientTape|function|compat\.v2\b|keras\.mixed_precision\b"
   r"|config\.(?!experimental|optimizer)|data\.AUTOTUNE|distribute\.\w+Strategy"
   r"|summary\.experimental|keras\.Model|keras\.optimizers\.schedules"
 )
@@ -162,12 +164,16 @@ def find_signs(
 
 @functools.lru_cache(1)  # As below.
 def _list_uses(source: sources.SourceFile) -> list[sources.Use]:
-  """Returns the uses of TensorFlow's names that a file does not assign."""
+  """Returns the uses of TensorFlow's names that a file does not assign.
+
+  Beside plain `tensorflow`, `tfl.keras` counts: edits move no file to another.
+  """
   assigned = {use.name for use in source.uses if use.form == "store"}
+  starts = (_TENSORFLOW, *[_OUR_KERAS] * ("tensorflow" in source.modules))
   return [
     use
     for use in (*source.uses, *_find_behind_tf(source))
-    if use.name.startswith(_TENSORFLOW)
+    if use.name.startswith(starts)
     and use.form not in ("store", "text")
     and use.name not in assigned
   ]
