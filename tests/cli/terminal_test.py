@@ -93,16 +93,20 @@ def test_work_without_pieces_is_announced(monkeypatch, run, capsys):
   assert run(work) == ""
 
 
-def test_a_command_that_reads_for_long_says_so(monkeypatch, run):
+@pytest.mark.parametrize(
+  "command", ["inspect model", "convert --to=saver --dry-run model new"]
+)
+def test_a_command_that_reads_for_long_says_so(command, monkeypatch, run):
   def slow(*args, **options):
     take_long()
     raise OSError(2, "gone", "x")
 
   def work():
     with pytest.raises(SystemExit):
-      main.main(["inspect", "model"])
+      main.main(command.split())
 
   monkeypatch.setattr(checkpoint, "describe", slow)
+  monkeypatch.setattr(checkpoint, "convert", slow)
   monkeypatch.setattr(terminal, "_LONG", 0.01)
   shown = run(work)
   assert "Reading model ..." in shown and "gone" in shown

@@ -125,7 +125,10 @@ def execute(arguments: argparse.Namespace) -> int:
     from tf_compat_lossscale.checkpoint import convert
 
   try:
-    with terminal.show_progress(f"Writing {arguments.destination}") as show:
+    work = f"Writing {arguments.destination}"
+    if arguments.dry_run:
+      work = f"Reading {arguments.source}"
+    with terminal.show_progress(work) as show:
       conversion = convert(
         arguments.source,
         arguments.destination,
