@@ -19,5 +19,7 @@ SWITCH: dict[str, Any] = {
   "initial": 2.0**15,
 }
 REMARK = "`TF_ENABLE_AUTO_MIXED_PRECISION=1`"
-# Of a program that computes its gradients itself.
-UNSCALED = f"{REMARK}; it calls `tf.gradients`, so that its loss is not scaled"
+# The `bypass` of a program that computes its gradients itself.
+UNSCALED = (
+  "warns rightly: it calls `tf.gradients`, so that its loss is not scaled"
+)

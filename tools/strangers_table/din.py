@@ -48,5 +48,6 @@ PROGRAM = Program(
   prepare=prepare,
   **_switch.ON,
   scale="the program begins anew in each run",
-  remark=f"{_switch.UNSCALED}; 2to3 makes Python 3 of it",
+  remark=f"{_switch.REMARK}; 2to3 makes Python 3 of it",
+  bypass=_switch.UNSCALED,
 )

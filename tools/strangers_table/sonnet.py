@@ -72,6 +72,7 @@ PROGRAMS = (
     resume=(_write_like_shakespeare(20),),
     checkpoint="{work}/model",
     **_switch.SWITCH,
-    remark=f"version 1.36, with {_switch.UNSCALED}",
+    remark=f"version 1.36, with {_switch.REMARK}",
+    bypass=_switch.UNSCALED,
   ),
 )

@@ -40,5 +40,6 @@ PROGRAM = Program(
   prepare=prepare,
   **_switch.ON,
   scale="the program loads what it saved, and begins anew in each run",
-  remark=f"{_switch.UNSCALED}; noise in place of MNIST",
+  remark=f"{_switch.REMARK}; noise in place of MNIST",
+  bypass=_switch.UNSCALED,
 )
