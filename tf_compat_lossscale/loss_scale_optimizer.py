@@ -194,15 +194,18 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
+    how = {
+      "gate_gradients": gate_gradients,
+      "aggregation_method": aggregation_method,
+      "colocate_gradients_with_ops": colocate_gradients_with_ops,
+    }
     scaled, factor = compute_scaled(
       self._loss_scale,
       self._optimizer.compute_gradients,
       loss,
       var_list=var_list,
-      gate_gradients=gate_gradients,
-      aggregation_method=aggregation_method,
-      colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
+      **how,
     )
     pairs = self._unscale(scaled, factor)
     keep_computed(self, pairs)

@@ -9,6 +9,7 @@ import pytest
 import tf_compat_lossscale as tfl
 
 _INSTALL = """if True:
+  import inspect
   import tensorflow as tf
   import tf_compat_lossscale as tfl
   LOADED
@@ -25,6 +26,7 @@ _INSTALL = """if True:
   assert (SGD, Optimizer) == (legacy.SGD, legacy.Optimizer)
   assert tf.keras.optimizers.AdamW is new["AdamW"]
   assert tf.keras.optimizers.get.__name__ == "get"
+  assert inspect.isfunction(tf.keras.optimizers.get)
   assert type(tf.keras.optimizers.get("adam")) is legacy.Adam
   config = {"class_name": "Adam", "config": {}}
   assert type(tf.keras.optimizers.deserialize(config)) is legacy.Adam

@@ -15,6 +15,7 @@ came with the new classes, such as `AdamW`, stay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
@@ -237,6 +238,15 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
       find = names[each]
       # A module that has just loaded may have copied a function of ours.
       if not self._log.has_set(find):
-        legacy_find = functools.partial(find, use_legacy_optimizer=True)
-        find = functools.update_wrapper(legacy_find, find)
+        find = _find_legacy(find)
       self._log.set(module, each, find)
+
+
+def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `get` or `deserialize` find the legacy class for a name."""
+
+  @functools.wraps(function)
+  def find(*args: Any, **kwargs: Any) -> Any:
+    return function(*args, **{"use_legacy_optimizer": True, **kwargs})
+
+  return find

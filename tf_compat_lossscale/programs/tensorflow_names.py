@@ -24,7 +24,7 @@ _LIST = "tools/compatibility/renames_v2.py"
 
 # Modules of TensorFlow 1 that the list lacks, in some releases or in all, and
 # names that tell TensorFlow 1 code if there is no list.
-_TENSORFLOW_1 = """
+_TENSORFLOW_1_NAMES = """
   app contrib distributions estimator.inputs examples flags gfile layers logging
   manip nn.rnn_cell python_io resource_loader spectral user_ops
   ConfigProto GraphKeys InteractiveSession Session get_variable
@@ -34,27 +34,30 @@ _TENSORFLOW_1 = """
   train.MonitoredTrainingSession train.Saver
   parse_example parse_single_example
 """
+_TENSORFLOW_1 = frozenset(_TENSORFLOW_1_NAMES.split())
 # Methods that the datasets of TensorFlow 1 alone have.
 METHODS = ("make_initializable_iterator", "make_one_shot_iterator")
 # Names of the list that TensorFlow 2 has at the same place, from Keras or from
 # TensorBoard, with other parameters.
-_IN_BOTH = """
+_IN_BOTH_NAMES = """
   losses.Reduction losses.mean_squared_error metrics.mean_absolute_error
   metrics.mean_squared_error summary.audio summary.histogram summary.image
   summary.scalar summary.text
 """
+_IN_BOTH = frozenset(_IN_BOTH_NAMES.split())
 # Modules that Keras, TensorBoard or this package decide about, not the list.
 _UNDECIDED = re.compile(
   r"keras\.(optimizers|layers|utils)|mixed_precision|train\.experimental"
 )
 # Names that TensorFlow has, though no file of names lists them.
-_UNLISTED = """
+_UNLISTED_NAMES = """
   compat core dtensor estimator flags initializers keras layers lite losses
   metrics optimizers python security summary tools tsl
 """
+_UNLISTED = frozenset(_UNLISTED_NAMES.split())
 # Names of Keras that came with TensorFlow 2. Keras has no file of names within
 # TensorFlow.
-_KERAS_IN_2 = """
+_KERAS_IN_2_NAMES = """
   keras.mixed_precision.LossScaleOptimizer keras.mixed_precision.Policy
   keras.mixed_precision.global_policy keras.mixed_precision.set_global_policy
   keras.optimizers.experimental keras.optimizers.legacy
@@ -62,6 +65,7 @@ _KERAS_IN_2 = """
   keras.utils.image_dataset_from_directory keras.utils.set_random_seed
   optimizers
 """
+_KERAS_IN_2 = frozenset(_KERAS_IN_2_NAMES.split())
 # What a module has in it that makes its names when they are asked for.
 _MAKING_NAMES = ("\n__getattr__", "\ndef __getattr__", "globals()")
 
@@ -75,14 +79,14 @@ def find_name(name: str, tensorflow: int) -> str | None:
   """
   for start in _list_starts(name):
     if tensorflow == 1:
-      if start in _IN_BOTH.split() or _UNDECIDED.match(start):
+      if start in _IN_BOTH or _UNDECIDED.match(start):
         return None
-      if start in _TENSORFLOW_1.split() or start in _read_renamed():
+      if start in _TENSORFLOW_1 or start in _read_renamed():
         return start
     else:
       module, _, last = start.rpartition(".")
       new = _read_module("", module) - _read_module("compat/v1", module)
-      if start in _KERAS_IN_2.split() or last in new:
+      if start in _KERAS_IN_2 or last in new:
         return start
   return None
 
@@ -97,7 +101,7 @@ def find_missing_name(name: str, namespace: str) -> str | None:
   for start in _list_starts(name):
     names = _read_module(namespace, module)
     last = start.rpartition(".")[2]
-    if not names or last in _UNLISTED.split() or last.startswith("_"):
+    if not names or last in _UNLISTED or last.startswith("_"):
       return None  # The module before was a class, or has no file.
     if last not in names:
       return start

@@ -25,20 +25,32 @@ class OptimizationParameters:
     self.args, self.kwargs = args, kwargs
 
 
-# Each of these optimizers has a class of its own.
-for _name in (
-  "Adagrad",
-  "Adam",
-  "Ftrl",
-  "Momentum",
-  "ProximalAdagrad",
-  "RMSProp",
-  "StochasticGradientDescent",
-):
-  _own = {"__module__": __name__}
-  globals()[f"{_name}Parameters"] = type(
-    f"{_name}Parameters", (OptimizationParameters,), _own
-  )
+class AdagradParameters(OptimizationParameters):
+  """Those of Adagrad."""
+
+
+class AdamParameters(OptimizationParameters):
+  """Those of Adam."""
+
+
+class FtrlParameters(OptimizationParameters):
+  """Those of Ftrl."""
+
+
+class MomentumParameters(OptimizationParameters):
+  """Those of Momentum."""
+
+
+class ProximalAdagradParameters(OptimizationParameters):
+  """Those of proximal Adagrad."""
+
+
+class RMSPropParameters(OptimizationParameters):
+  """Those of RMSProp."""
+
+
+class StochasticGradientDescentParameters(OptimizationParameters):
+  """Those of gradient descent."""
 
 
 @dataclasses.dataclass
